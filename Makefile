@@ -1,0 +1,85 @@
+# Every target sets up what it needs. `make` alone lists them.
+#
+#   BUILD=plain|compiled   which build `serve`, `sim` and `bench` run on (default: compiled)
+#   ARGS="..."             passed on to the program a target runs
+#   SEED=n, SEEDS=n        for `sim`: the one seed to replay, or how many fresh ones
+#   PYTHON=...             the interpreter .venv is made with (3.11 or newer)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test test-plain test-compiled compile lint types check fmt sim bench clean
+
+BIN := .venv/bin
+BUILD ?= compiled
+SEEDS ?= 2000
+ARGS ?=
+REQUIRE_COMPILED ?=
+
+PLAIN := PYTHONPATH=src
+COMPILED := PYTHONPATH=build/compiled
+# A compiled copy that could not be made is not there, and Python passes on to the sources.
+CHOSEN := $(if $(filter plain,$(BUILD)),$(PLAIN),$(COMPILED))
+# Debian's beanstalkd, when the tests had to fetch it; one that is installed comes first.
+export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin
+
+CHECKED := $(wildcard src tests sim bench fuzz tools conftest.py setup.py)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' Makefile
+
+setup: compile ## make .venv with the compiled package and everything for development
+
+serve: compile ## run a server on 127.0.0.1:11300, data in ./jobyard-data
+	@$(CHOSEN) exec $(BIN)/python -m jobyard serve $(ARGS)
+
+test: test-plain test-compiled ## run the tests on the plain and on the compiled build
+
+test-plain: .venv/ready ## run the tests on the plain sources
+	@tools/bootstrap.sh beanstalkd
+	$(PLAIN) $(BIN)/python -m pytest $(ARGS)
+
+test-compiled: compile ## run the tests on the compiled build
+	@tools/bootstrap.sh beanstalkd
+	@if [ -d build/compiled ]; then \
+		set -x; $(COMPILED) $(BIN)/python -m pytest $(ARGS); \
+	else \
+		echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
+	fi
+
+compile: .venv/ready ## compile the package into build/compiled, if it changed
+	@$(PLAIN) $(BIN)/python -m tools.compiled_build $(if $(REQUIRE_COMPILED),--require)
+
+lint: .venv/ready ## check style, spelling, size budgets and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell $(CHECKED) $(wildcard docs *.md)
+	$(PLAIN) $(BIN)/python -m tools.tidy
+	$(PLAIN) $(BIN)/python -m tools.imports
+
+types: .venv/ready ## check all types, strictly
+	$(BIN)/mypy $(CHECKED)
+
+check: lint types test ## everything CI runs
+
+fmt: .venv/ready ## format the code and mend what can be mended mechanically
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
+	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+bench: compile ## measure, against beanstalkd where it is installed
+	@tools/bootstrap.sh beanstalkd
+	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
+
+clean: ## remove everything that was made; data of a server stays
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/ready: pyproject.toml
+	@tools/bootstrap.sh compiler
+	@python=$$(tools/bootstrap.sh python) && \
+		{ $(BIN)/python -c 'import pip' 2>/dev/null || $$python -m venv --clear .venv; }
+	@echo "jobyard: installing into .venv" >&2
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@touch $@

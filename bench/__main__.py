@@ -1,0 +1,181 @@
+"""`python -m bench`: run the scenarios, print the report, write the results.
+
+Reads the arguments, finds out which servers are there, and cleans up behind all of them. Says
+loudly whatever makes the figures worth less: a plain build, a missing rival, a busy machine.
+"""
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.floors import Floors, build_floors
+from bench.goals import judge
+from bench.load import BenchError, Load, compile_load
+from bench.machine import Quiet, YardBuild, core_split, machine_facts, probe_yard
+from bench.report import document, render, write_document
+from bench.run import Run, Settings, say
+from bench.scenarios import SCENARIOS
+from bench.servers import KINDS, Stable
+
+ROOT = Path(__file__).parent.parent
+WORKSHOP = ROOT / "build" / "bench"  # on the same disk as the project, and not in git
+RESULTS = ROOT / "bench" / "results"
+
+QUICK = Settings(rounds=1, seconds=0.15, warm_seconds=0.05, jobs=10_000, jobs_few=100, tubes=1_000)
+# More than this much of a core used by others, and the figures are theirs as well.
+OTHERS_CORES_MAX = 0.05
+MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit code."""
+    asked = _parse(arguments)
+    WORKSHOP.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=WORKSHOP))
+    try:
+        return _measure(asked, folder)
+    except BenchError as error:
+        say(f"bench: {error}")
+        return 1
+    finally:
+        shutil.rmtree(folder)
+
+
+def _measure(asked: argparse.Namespace, folder: Path) -> int:
+    settings = _settings(asked)
+    yard = probe_yard(ROOT)
+    facts = machine_facts(ROOT, folder)
+    cores = core_split() if asked.pin else None
+    floors = _floors(asked)
+    run = Run(
+        settings,
+        Stable(
+            folder,
+            python_path=yard.python_path if yard else None,
+            cores=cores[0] if cores else None,
+            floors=str(floors.folder) if floors else None,
+        ),
+        Load(compile_load(WORKSHOP), cores[1] if cores else None),
+        available=_available(yard, floors, asked.servers),
+    )
+    facts |= {
+        "jobyard": f"{yard.version} {yard.build}" if yard else None,
+        "pinned": cores is not None,
+    }
+    _note_doubts(run, asked, yard, floors, facts)
+    quiet = Quiet()
+    for name in asked.scenarios:
+        SCENARIOS[name](run)
+    facts["others_cores"] = round(quiet.others_cores(), 3)
+    if quiet.others_cores() > OTHERS_CORES_MAX:
+        run.note(f"NOT QUIET: others used {facts['others_cores']} cores during this run")
+    verdicts = judge(run.figures)
+    print(render(facts, run.figures, verdicts, run.notes))
+    asked_for = dataclasses.asdict(settings) | {"quick": asked.quick, "scenarios": asked.scenarios}
+    found = document(facts, asked_for, run.figures, verdicts, run.notes)
+    results = asked.results or (WORKSHOP / "results" if asked.quick else RESULTS)
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    say(f"written: {write_document(found, facts, results, date)}")
+    return 0
+
+
+def _floors(asked: argparse.Namespace) -> Floors | None:
+    wanted = [name for name in asked.servers if KINDS[name].program == "floor"]
+    if "floor" not in asked.scenarios or not wanted:
+        return None
+    say("building the floors")
+    return build_floors(WORKSHOP / "floors", ROOT)
+
+
+def _note_doubts(
+    run: Run,
+    asked: argparse.Namespace,
+    yard: YardBuild | None,
+    floors: Floors | None,
+    facts: dict[str, object],
+) -> None:
+    """Say what makes this run worth less, before anybody waits for it."""
+    if asked.quick:
+        run.note("QUICK RUN: it shows that everything runs; its figures mean nothing")
+    if yard is None:
+        run.note("NO YARD: jobyard cannot be imported, only rivals are measured")
+    elif not yard.is_compiled:
+        run.note(f"NOT COMPILED: this is the {yard.build} build; its speed is not Jobyard's")
+    if floors is not None and floors.doubt:
+        run.note(f"NO FLOOR: {floors.doubt}")
+    if facts["beanstalkd"] is None:
+        run.note("NO RIVAL: beanstalkd is not installed (Debian package beanstalkd)")
+    if not facts["pinned"]:
+        run.note("NOT PINNED: server and load may share a core, which changes 1x1 threefold")
+    if facts["filesystem"] in MEMORY_FILESYSTEMS:
+        run.note(f"NO DISK: {facts['filesystem']} forgets; durable figures mean nothing")
+
+
+def _available(yard: YardBuild | None, floors: Floors | None, wanted: list[str]) -> frozenset[str]:
+    programs = {"beanstalkd"} if shutil.which("beanstalkd") else set()
+    if yard is not None:
+        programs.add("jobyard")
+    if floors is not None:
+        programs.add("floor")
+    return frozenset(name for name in wanted if KINDS[name].program in programs)
+
+
+def _settings(asked: argparse.Namespace) -> Settings:
+    given = {"rounds": asked.rounds, "seconds": asked.seconds, "jobs": asked.jobs}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(QUICK if asked.quick else Settings(), **changes)
+
+
+def _names(known: Sequence[str], text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+    return names
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="see that everything runs, in seconds")
+    add(
+        "--scenarios",
+        type=lambda text: _names(list(SCENARIOS), text),
+        default=list(SCENARIOS),
+        metavar="NAME,...",
+        help=f"some of {', '.join(SCENARIOS)}",
+    )
+    add(
+        "--servers",
+        type=lambda text: _names(list(KINDS), text),
+        default=list(KINDS),
+        metavar="NAME,...",
+        help=f"some of {', '.join(KINDS)}",
+    )
+    add("--rounds", type=_at_least_one, help="measurements of each server (default 3)")
+    add("--seconds", type=float, help="length of each measurement (default 1.2)")
+    add("--jobs", type=_at_least_one, help="waiting jobs of the large scenarios (default 1000000)")
+    add("--results", type=Path, metavar="DIR", help="where the JSON goes (default bench/results)")
+    add(
+        "--no-pin",
+        dest="pin",
+        action="store_false",
+        help="let the kernel choose the cores of server and load",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

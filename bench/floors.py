@@ -1,0 +1,88 @@
+"""The floors' build: echo and bare, compiled into a folder of their own.
+
+The echo is compiled in one piece with a copy of the yard's sources, the way setup.py compiles the
+yard: a session from another piece could neither extend the compiled classes nor be called as
+quickly. The folder is judged by the contents it was made of. A floor that runs plain is too high
+and flatters the yard; it is built anyway, and the doubt is said.
+"""
+
+import hashlib
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Floors", "build_floors"]
+
+HERE = Path(__file__).parent
+FLOORS = (HERE / "bare.py", HERE / "echo.py")
+COMPILE_SECONDS_MAX = 900
+# Same options as setup.py. Sources are the arguments before "build_ext".
+SETUP = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+cut = sys.argv.index("build_ext")
+sources, sys.argv[1:] = sys.argv[1:cut], sys.argv[cut:]
+made = mypycify(sources, opt_level="3", debug_level="0", multi_file=False, group_name="floors")
+setup(name="floors", packages=[], py_modules=[], ext_modules=made)
+"""
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Where bare and echo can be imported from, and what is wrong with them."""
+
+    folder: Path
+    doubt: str | None = None
+
+
+def build_floors(folder: Path, root: Path) -> Floors:
+    """Return compiled floors in `folder`, made anew when they or the yard's sources changed."""
+    package = root / "src" / "jobyard"
+    state = _state([*FLOORS, *package.rglob("*.py")])
+    mark = folder / "made-of"
+    if mark.exists() and mark.read_text() == state:
+        return Floors(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(package, folder / "jobyard", ignore=shutil.ignore_patterns("__pycache__"))
+    for source in FLOORS:
+        shutil.copyfile(source, folder / source.name)
+    # Else mypy would find the project's settings, and by them the yard a second time.
+    (folder / "mypy.ini").write_text("[mypy]\n")
+    complaint = _compile(folder)
+    if complaint is not None:
+        return Floors(folder, f"bare and echo run plain: too high a floor ({complaint})")
+    mark.write_text(state)
+    return Floors(folder)
+
+
+def _compile(folder: Path) -> str | None:
+    """Compile in place; return why it could not be done."""
+    listing = runpy.run_path(str(folder / "jobyard" / "build.py"))["compiled_sources"]
+    sources = [str(path.relative_to(folder)) for path in listing(folder / "jobyard")]
+    sources += [source.name for source in FLOORS]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP, *sources, "build_ext", "--inplace"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMPILE_SECONDS_MAX,
+    )
+    if done.returncode == 0:
+        return None
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["no reason given"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])
+
+
+def _state(paths: list[Path]) -> str:
+    total = hashlib.sha256(sys.version.encode())
+    for path in sorted(paths):
+        total.update(f"{path.name} {path.parent.name}\n".encode() + path.read_bytes())
+    return total.hexdigest()

@@ -1,0 +1,152 @@
+"""Goals: what the yard must reach, all in one table, and the verdict on each.
+
+A goal is a bound on one figure, or on the ratio of two figures of the same run. A goal whose
+figures were not measured (scenario not run, rival not installed) is neither met nor short.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bench.figures import Figures
+
+__all__ = ["GOALS", "Goal", "Verdict", "judge"]
+
+MEMORY = "jobyard-memory"
+DURABLE = "jobyard-durable"
+RIVAL = "beanstalkd"
+RIVAL_SYNCED = "beanstalkd-f0"
+SPEED = ".ops_per_s"
+CPU_TIME = ".server_us_per_op"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on `figure`, or on its ratio to `against`."""
+
+    title: str
+    figure: str
+    against: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "x"
+
+    def measured(self, figures: Figures) -> float | None:
+        """Return the number the bound is about."""
+        if self.against is None:
+            return figures.median(self.figure)
+        return figures.ratio(self.figure, self.against)
+
+    def span(self, figures: Figures) -> tuple[float, float] | None:
+        """Return the least and greatest number of any round."""
+        if self.against is not None:
+            return figures.ratio_span(self.figure, self.against)
+        values = figures.rounds(self.figure)
+        return (min(values), max(values)) if values else None
+
+    def measured_by_cpu(self, figures: Figures) -> float | None:
+        """Return the ratio that processor time per operation alone would give, for speeds."""
+        if self.against is None or not self.figure.endswith(SPEED):
+            return None
+        own, other = (name.removesuffix(SPEED) + CPU_TIME for name in (self.figure, self.against))
+        return figures.ratio(other, own)
+
+    def is_met_by(self, value: float) -> bool:
+        """Say whether `value` keeps the bound; a value on the bound does."""
+        if self.at_least is not None and value < self.at_least:
+            return False
+        return self.at_most is None or value <= self.at_most
+
+    def bound(self) -> str:
+        """Return the bound as text."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g} {self.unit}"
+        return f"<= {self.at_most:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one goal."""
+
+    goal: Goal
+    measured: float | None
+    span: tuple[float, float] | None
+    by_cpu: float | None
+
+    @property
+    def word(self) -> str:
+        """Return met, short or not measured."""
+        if self.measured is None:
+            return "not measured"
+        return "met" if self.goal.is_met_by(self.measured) else "short"
+
+
+def _speed(server: str, shape: str, rival: str, at_least: float) -> Goal:
+    mode = server.removeprefix("jobyard-")
+    rival_mode = "-b -f0" if rival == RIVAL_SYNCED else "memory"
+    return Goal(
+        title=f"{mode} {shape} : beanstalkd {rival_mode}",
+        figure=f"throughput.{server}.{shape}{SPEED}",
+        against=f"throughput.{rival}.{shape}{SPEED}",
+        at_least=at_least,
+    )
+
+
+def _growth(title: str, few: str, many: str, bounds: dict[str, float]) -> Iterator[Goal]:
+    for server in (MEMORY, DURABLE):
+        for shape, at_least in bounds.items():
+            yield Goal(
+                title=f"{server.removeprefix('jobyard-')} {shape}, {title}",
+                figure=f"growth.{server}.{many}.{shape}{SPEED}",
+                against=f"growth.{server}.{few}.{shape}{SPEED}",
+                at_least=at_least,
+            )
+
+
+GOALS: tuple[Goal, ...] = (
+    _speed(MEMORY, "1x1", RIVAL, 0.9),
+    _speed(MEMORY, "16x1", RIVAL, 1.1),
+    _speed(MEMORY, "64x1", RIVAL, 1.15),
+    _speed(MEMORY, "256x1", RIVAL, 1.15),
+    _speed(MEMORY, "4x64", RIVAL, 10),
+    _speed(DURABLE, "1x1", RIVAL_SYNCED, 0.8),
+    _speed(DURABLE, "16x1", RIVAL_SYNCED, 3.5),
+    _speed(DURABLE, "64x1", RIVAL_SYNCED, 6),
+    _speed(DURABLE, "4x64", RIVAL_SYNCED, 40),
+    _speed(DURABLE, "256x1", RIVAL, 1.0),
+    _speed(DURABLE, "4x64", RIVAL, 4),
+    Goal(
+        title="server CPU per operation, memory 64x1 : bare echo",
+        figure=f"floor.{MEMORY}.64x1{CPU_TIME}",
+        against=f"floor.echo.64x1{CPU_TIME}",
+        at_most=1.25,
+    ),
+    Goal(
+        title="RSS per waiting 100-byte job, memory",
+        figure=f"memory.{MEMORY}.bytes_per_job",
+        at_most=450,
+        unit="B",
+    ),
+    Goal(
+        title="RSS per waiting 100-byte job, durable",
+        figure=f"memory.{DURABLE}.bytes_per_job",
+        at_most=450,
+        unit="B",
+    ),
+    Goal(
+        title="recovery of a million jobs, exec to ready",
+        figure=f"recovery.{DURABLE}.seconds_per_million",
+        at_most=1.0,
+        unit="s",
+    ),
+    *_growth("waiting jobs of another priority", "few", "other", {"64x1": 0.8, "4x64": 0.7}),
+    *_growth("waiting jobs of the same priority", "few", "same", {"64x1": 0.8, "4x64": 0.7}),
+    *_growth("many tubes", "tubes-few", "tubes-many", {"64x1": 0.8, "4x64": 0.4}),
+)
+
+
+def judge(figures: Figures, goals: Iterable[Goal] = GOALS) -> list[Verdict]:
+    """Hold every goal against what was measured."""
+    return [
+        Verdict(goal, goal.measured(figures), goal.span(figures), goal.measured_by_cpu(figures))
+        for goal in goals
+    ]

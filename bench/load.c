@@ -1,0 +1,506 @@
+/*
+ * load: a closed-loop load generator for job queue servers.
+ *
+ * C connections each keep one batch of D requests on the wire: a batch is sent with one call, and the
+ * next one leaves when the last answer of this one has arrived. One thread, one epoll set, one JSON line
+ * on stdout at the end.
+ *
+ * What it may cost: one recv and one send per batch and a share of an epoll_wait. A descriptor is
+ * registered once, for reading; it is watched for writing only while the kernel refuses bytes. A generator
+ * that costs more than the server measures itself, so its own processor time is part of the result.
+ *
+ * Invariants:
+ *   - Every request is answered before the program ends, and a cycle that began is finished: a run leaves
+ *     the server with the jobs it found there.
+ *   - A reserve is sent only for a job this connection put before, so no reserve can wait for ever.
+ *   - Protocols are known only to their Protocol table; everything else deals in batches and answers.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "load.h"
+
+#define RECEIVE_SIZE (256 << 10) /* holds the answers of 16 x 256 in one call */
+#define EVENTS_MAX 256
+#define SILENCE_MAX_MS 30000     /* no answer at all for so long: the server is stuck, and the run is void */
+
+/* ---- what is asked for ------------------------------------------------------------------------------- */
+
+Options options = {
+    .port = 11300, .connections_count = 1, .depth = 1, .body_size = 100, .seconds = 1.0,
+    .warm_seconds = 0.2, .work = WORK_CYCLE, .priority = 1024,
+};
+
+static const Protocol *const protocols[] = {&beanstalk};
+#define PROTOCOLS_COUNT (sizeof protocols / sizeof protocols[0])
+
+static const Protocol *protocol = &beanstalk;
+
+void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("load: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    exit(1);
+}
+
+void *allocate(size_t size)
+{
+    void *memory = calloc(1, size);
+    if (memory == NULL)
+        fail("no memory for %zu bytes", size);
+    return memory;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec time;
+    if (clock_gettime(clock, &time) != 0)
+        fail("clock %d: %s", (int)clock, strerror(errno));
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* ---- latencies: counts in buckets 1/64 of their value wide, so memory and cost do not grow ------------- */
+
+#define BUCKET_BITS 6
+#define BUCKETS_COUNT ((64 - BUCKET_BITS + 1) << BUCKET_BITS)
+
+static uint64_t buckets[BUCKETS_COUNT];
+static uint64_t latencies_count, latency_max_ns;
+
+static void note_latency(uint64_t ns)
+{
+    size_t bucket = (size_t)ns;
+    if (ns >> BUCKET_BITS) {
+        int shift = 63 - __builtin_clzll(ns) - BUCKET_BITS;
+        bucket = ((size_t)shift << BUCKET_BITS) + (size_t)(ns >> shift);
+    }
+    buckets[bucket]++;
+    latencies_count++;
+    if (ns > latency_max_ns)
+        latency_max_ns = ns;
+}
+
+static uint64_t bucket_ns(size_t bucket)
+{
+    size_t shift = bucket >> BUCKET_BITS;
+    if (shift <= 1)
+        return bucket;
+    return (uint64_t)(bucket - ((shift - 1) << BUCKET_BITS)) << (shift - 1);
+}
+
+static double latency_us(double share)
+{
+    uint64_t wanted = (uint64_t)(share * (double)latencies_count), seen = 0;
+    for (size_t bucket = 0; bucket < BUCKETS_COUNT; bucket++) {
+        seen += buckets[bucket];
+        if (seen > wanted)
+            return (double)bucket_ns(bucket) / 1000.0;
+    }
+    return (double)latency_max_ns / 1000.0;
+}
+
+/* ---- the measured window ------------------------------------------------------------------------------ */
+
+typedef enum { WINDOW_WARMING, WINDOW_OPEN, WINDOW_CLOSED } Window;
+
+/* Taken when the window opens and again when it closes; the result is the difference. */
+typedef struct {
+    uint64_t at_ns, operations, server_cpu_ns, load_cpu_ns;
+} Reading;
+
+static Window window = WINDOW_WARMING;
+static Reading opened, closed;
+static uint64_t start_ns, operations_count, errors_count;
+static clockid_t server_clock;
+
+static Reading read_meters(uint64_t now_ns)
+{
+    Reading reading = {now_ns, operations_count, 0, clock_ns(CLOCK_PROCESS_CPUTIME_ID)};
+    if (options.server_pid != 0)
+        reading.server_cpu_ns = clock_ns(server_clock); /* all threads, to the nanosecond */
+    return reading;
+}
+
+static void open_window(uint64_t now_ns)
+{
+    memset(buckets, 0, sizeof buckets);
+    latencies_count = latency_max_ns = 0;
+    opened = read_meters(now_ns);
+    window = WINDOW_OPEN;
+}
+
+static void close_window(uint64_t now_ns)
+{
+    closed = read_meters(now_ns);
+    window = WINDOW_CLOSED;
+}
+
+static bool has_passed(uint64_t since_ns, uint64_t now_ns, double seconds)
+{
+    return (double)(now_ns - since_ns) / 1e9 >= seconds;
+}
+
+/*
+ * Both edges fall on the end of a batch. A server that answers all connections in bursts is thus measured
+ * from burst to burst, and never in the pause between two.
+ */
+static void turn_window(uint64_t now_ns)
+{
+    if (window == WINDOW_WARMING && has_passed(start_ns, now_ns, options.warm_seconds))
+        open_window(now_ns);
+    else if (window == WINDOW_OPEN && options.jobs_max == 0 &&
+             has_passed(opened.at_ns, now_ns, options.seconds))
+        close_window(now_ns);
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------ */
+
+static int poll_fd;
+static int parked_count;
+static uint64_t puts_sent;
+
+static void watch_send(Connection *connection, bool is_watched)
+{
+    struct epoll_event event = {.events = EPOLLIN | (is_watched ? EPOLLOUT : 0), .data.ptr = connection};
+    if (epoll_ctl(poll_fd, EPOLL_CTL_MOD, connection->fd, &event) != 0)
+        fail("epoll_ctl: %s", strerror(errno));
+    connection->is_send_watched = is_watched;
+}
+
+static void send_pending(Connection *connection)
+{
+    while (connection->out_sent < connection->out_size) {
+        ssize_t count = send(connection->fd, connection->out + connection->out_sent,
+                             connection->out_size - connection->out_sent, MSG_NOSIGNAL);
+        if (count < 0 && errno == EAGAIN) {
+            if (!connection->is_send_watched)
+                watch_send(connection, true);
+            return;
+        }
+        if (count < 0)
+            fail("send: %s", strerror(errno));
+        connection->out_sent += (size_t)count;
+    }
+    if (connection->is_send_watched)
+        watch_send(connection, false);
+}
+
+static int puts_allowed(void)
+{
+    if (options.work != WORK_PUT || options.jobs_max == 0)
+        return options.depth;
+    uint64_t left = options.jobs_max - puts_sent;
+    return left < (uint64_t)options.depth ? (int)left : options.depth;
+}
+
+static void encode_batch(Connection *connection)
+{
+    char *out = connection->out;
+    int answers = 0;
+    if (connection->phase == PHASE_PUT) {
+        int count = puts_allowed();
+        puts_sent += (uint64_t)count;
+        connection->puts_count = connection->tickets_count = 0;
+        for (int i = 0; i < count; i++)
+            answers += protocol->encode_put(&out, connection);
+    } else if (connection->phase == PHASE_TAKE) {
+        for (int i = 0; i < connection->puts_count; i++)
+            answers += protocol->encode_take(&out, connection);
+    } else {
+        for (int i = 0; i < connection->tickets_count; i++)
+            answers += protocol->encode_finish(&out, &connection->tickets[i]);
+    }
+    connection->out_size = (size_t)(out - connection->out);
+    connection->out_sent = 0;
+    connection->answers_due = answers;
+}
+
+/* The phase after this one; one with nothing to ask for (all puts refused, say) is passed over. */
+static Phase next_phase(const Connection *connection)
+{
+    if (options.work == WORK_PUT)
+        return PHASE_PUT;
+    if (connection->phase == PHASE_PUT && connection->puts_count > 0)
+        return PHASE_TAKE;
+    if (connection->phase == PHASE_TAKE && connection->tickets_count > 0)
+        return PHASE_FINISH;
+    return PHASE_PUT;
+}
+
+static void start_batch(Connection *connection, uint64_t now_ns)
+{
+    bool is_over = window == WINDOW_CLOSED || puts_allowed() == 0;
+    if (connection->phase == PHASE_PUT && is_over) {
+        connection->is_parked = true;
+        parked_count++;
+        return;
+    }
+    connection->sent_at_ns = now_ns;
+    encode_batch(connection);
+    send_pending(connection);
+}
+
+/* In a closed loop the end of one batch is the beginning of the next: one look at the clock serves both. */
+static void finish_batch(Connection *connection)
+{
+    uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (window == WINDOW_OPEN)
+        note_latency(now_ns - connection->sent_at_ns);
+    turn_window(now_ns);
+    connection->phase = next_phase(connection);
+    start_batch(connection, now_ns);
+}
+
+static void note_refusal(const char *at, size_t size)
+{
+    if (errors_count++ == 0)
+        fprintf(stderr, "load: first refusal: %.*s\n", (int)(size < 80 ? size : 80), at);
+    /* The take that belongs to this put would wait in a tube where nothing comes. */
+    if (options.work == WORK_HOP)
+        fail("refused while hopping from tube to tube");
+}
+
+static void note_answer(Connection *connection, const char *at, const Answer *answer)
+{
+    if (connection->answers_due-- == 0)
+        fail("an answer nobody asked for: %.*s", (int)(answer->size < 80 ? answer->size : 80), at);
+    if (answer->kind == ANSWER_REFUSED) {
+        note_refusal(at, answer->size);
+        return;
+    }
+    operations_count++;
+    if (answer->kind == ANSWER_PUT) {
+        connection->puts_count++;
+    } else if (answer->kind == ANSWER_TAKEN) {
+        Ticket *ticket = &connection->tickets[connection->tickets_count++];
+        ticket->size = (uint8_t)answer->ticket_size;
+        memcpy(ticket->text, answer->ticket, answer->ticket_size);
+    }
+}
+
+static size_t in_room(void)
+{
+    return RECEIVE_SIZE + LINE_SIZE_MAX + options.body_size;
+}
+
+static void receive(Connection *connection)
+{
+    ssize_t count = recv(connection->fd, connection->in + connection->in_size,
+                         in_room() - connection->in_size, 0);
+    if (count < 0 && errno == EAGAIN)
+        return;
+    if (count < 0)
+        fail("recv: %s", strerror(errno));
+    if (count == 0)
+        fail("the server closed a connection");
+    connection->in_size += (size_t)count;
+    const char *at = connection->in, *end = connection->in + connection->in_size;
+    Answer answer;
+    while (at < end && protocol->parse(at, end, connection->phase, &answer)) {
+        note_answer(connection, at, &answer);
+        at += answer.size;
+    }
+    connection->in_size = (size_t)(end - at);
+    if (connection->in_size > 0)
+        memmove(connection->in, at, connection->in_size);
+    if (connection->answers_due == 0 && !connection->is_parked)
+        finish_batch(connection);
+}
+
+/* ---- set-up, run, report ------------------------------------------------------------------------------ */
+
+static int connect_server(void)
+{
+    struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    bool is_local = options.unix_path != NULL;
+    if (is_local)
+        snprintf(local.sun_path, sizeof local.sun_path, "%s", options.unix_path);
+    int fd = socket(is_local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr *address = is_local ? (struct sockaddr *)&local : (struct sockaddr *)&tcp;
+    if (fd < 0 || connect(fd, address, is_local ? sizeof local : sizeof tcp) != 0)
+        fail("connect: %s", strerror(errno));
+    int on = 1;
+    if (!is_local && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
+        fail("TCP_NODELAY: %s", strerror(errno));
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        fail("O_NONBLOCK: %s", strerror(errno));
+    return fd;
+}
+
+static void open_connection(Connection *connection, int number)
+{
+    connection->fd = connect_server();
+    connection->in = allocate(in_room());
+    connection->out = allocate((size_t)options.depth * protocol->request_size_max());
+    connection->tickets = allocate((size_t)options.depth * sizeof(Ticket));
+    connection->watched_tube = NO_TUBE;
+    /* Hopping connections begin evenly spread over the tubes; each then walks all of them. */
+    uint64_t first = (uint64_t)number * options.tubes_count / (uint64_t)options.connections_count;
+    connection->put_tube = connection->take_tube = (uint32_t)first;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0)
+        fail("epoll_ctl: %s", strerror(errno));
+}
+
+static void run(Connection *connections)
+{
+    struct epoll_event events[EVENTS_MAX];
+    start_ns = clock_ns(CLOCK_MONOTONIC);
+    turn_window(start_ns);
+    for (int i = 0; i < options.connections_count; i++)
+        start_batch(&connections[i], clock_ns(CLOCK_MONOTONIC));
+    while (parked_count < options.connections_count) {
+        int count = epoll_wait(poll_fd, events, EVENTS_MAX, SILENCE_MAX_MS);
+        if (count < 0 && errno != EINTR)
+            fail("epoll_wait: %s", strerror(errno));
+        if (count == 0)
+            fail("no answer for %d ms", SILENCE_MAX_MS);
+        for (int i = 0; i < count; i++) {
+            if (events[i].events & EPOLLOUT)
+                send_pending(events[i].data.ptr);
+            if (events[i].events & ~(uint32_t)EPOLLOUT)
+                receive(events[i].data.ptr);
+        }
+    }
+    if (window == WINDOW_WARMING) /* a short fill ended before the warm-up did: all of it counts */
+        opened = (Reading){.at_ns = start_ns};
+    if (window != WINDOW_CLOSED)
+        close_window(clock_ns(CLOCK_MONOTONIC));
+}
+
+static void report(void)
+{
+    double seconds = (double)(closed.at_ns - opened.at_ns) / 1e9;
+    uint64_t operations = closed.operations - opened.operations;
+    printf("{\"protocol\": \"%s\", \"connections\": %d, \"depth\": %d, \"body_size\": %u, ", protocol->name,
+           options.connections_count, options.depth, options.body_size);
+    printf("\"seconds\": %.6f, \"operations\": %llu, \"errors\": %llu, \"ops_per_s\": %.1f, ", seconds,
+           (unsigned long long)operations, (unsigned long long)errors_count, (double)operations / seconds);
+    printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, ", latency_us(0.50), latency_us(0.99),
+           (double)latency_max_ns / 1000.0);
+    if (options.server_pid != 0)
+        printf("\"server_cpu_s\": %.6f, ", (double)(closed.server_cpu_ns - opened.server_cpu_ns) / 1e9);
+    else
+        printf("\"server_cpu_s\": null, ");
+    printf("\"load_cpu_s\": %.6f}\n", (double)(closed.load_cpu_ns - opened.load_cpu_ns) / 1e9);
+}
+
+static const char usage[] =
+    "usage: load [--port N | --unix PATH] [--protocol beanstalk] [--work put|cycle|hop]\n"
+    "            [--connections N] [--depth N] [--body BYTES] [--priority N] [--tubes N]\n"
+    "            [--seconds S] [--warm S] [--jobs N] [--server-pid PID]\n"
+    "  put    puts only, ends after --jobs; with --tubes they go round the tubes (use + put, 2 operations)\n"
+    "  cycle  put, reserve, delete in the default tube: 3 operations\n"
+    "  hop    the same, each job in the next of --tubes: use + put, watch + ignore + reserve, delete: 6\n";
+
+static uint64_t parse_number(const char *text, uint64_t least, uint64_t most)
+{
+    char *rest;
+    errno = 0;
+    uint64_t value = strtoull(text, &rest, 10);
+    if (errno != 0 || *text < '0' || *text > '9' || *rest != '\0' || value < least || value > most)
+        fail("%s is not a number from %llu to %llu", text, (unsigned long long)least,
+             (unsigned long long)most);
+    return value;
+}
+
+static double parse_seconds(const char *text)
+{
+    char *rest;
+    double value = strtod(text, &rest);
+    if (rest == text || *rest != '\0' || !(value >= 0.0 && value <= 86400.0))
+        fail("%s is not a number of seconds", text);
+    return value;
+}
+
+static Work parse_work(const char *text)
+{
+    static const char *const names[] = {[WORK_PUT] = "put", [WORK_CYCLE] = "cycle", [WORK_HOP] = "hop"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], text) == 0)
+            return (Work)i;
+    fail("no work called %s", text);
+    return WORK_PUT;
+}
+
+static const Protocol *parse_protocol(const char *text)
+{
+    for (size_t i = 0; i < PROTOCOLS_COUNT; i++)
+        if (strcmp(protocols[i]->name, text) == 0)
+            return protocols[i];
+    fail("no protocol called %s", text);
+    return NULL;
+}
+
+static void parse_options(int argc, char **argv)
+{
+    static const struct option known[] = {
+        {"port", 1, NULL, 'p'}, {"unix", 1, NULL, 'u'}, {"protocol", 1, NULL, 'P'}, {"work", 1, NULL, 'w'},
+        {"connections", 1, NULL, 'c'}, {"depth", 1, NULL, 'd'}, {"body", 1, NULL, 'b'},
+        {"priority", 1, NULL, 'r'}, {"tubes", 1, NULL, 't'}, {"seconds", 1, NULL, 's'},
+        {"warm", 1, NULL, 'W'}, {"jobs", 1, NULL, 'j'}, {"server-pid", 1, NULL, 'S'},
+        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0},
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (letter) {
+        case 'p': options.port = (int)parse_number(optarg, 1, 65535); break;
+        case 'u': options.unix_path = optarg; break;
+        case 'P': protocol = parse_protocol(optarg); break;
+        case 'w': options.work = parse_work(optarg); break;
+        case 'c': options.connections_count = (int)parse_number(optarg, 1, 100000); break;
+        case 'd': options.depth = (int)parse_number(optarg, 1, 65536); break;
+        case 'b': options.body_size = (uint32_t)parse_number(optarg, 0, 1 << 30); break;
+        case 'r': options.priority = (uint32_t)parse_number(optarg, 0, UINT32_MAX); break;
+        case 't': options.tubes_count = (uint32_t)parse_number(optarg, 0, 100000000); break;
+        case 's': options.seconds = parse_seconds(optarg); break;
+        case 'W': options.warm_seconds = parse_seconds(optarg); break;
+        case 'j': options.jobs_max = parse_number(optarg, 0, UINT64_MAX); break;
+        case 'S': options.server_pid = (pid_t)parse_number(optarg, 1, INT32_MAX); break;
+        case 'h': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); exit(2);
+        }
+    }
+    if (optind != argc || (options.work == WORK_HOP && options.tubes_count == 0) ||
+        (options.work == WORK_CYCLE && options.tubes_count != 0)) {
+        fputs(usage, stderr);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    parse_options(argc, argv);
+    if (options.server_pid != 0 && clock_getcpuclockid(options.server_pid, &server_clock) != 0)
+        fail("no process %d", (int)options.server_pid);
+    poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (poll_fd < 0)
+        fail("epoll_create1: %s", strerror(errno));
+    protocol->prepare();
+    Connection *connections = allocate((size_t)options.connections_count * sizeof(Connection));
+    for (int i = 0; i < options.connections_count; i++)
+        open_connection(&connections[i], i);
+    run(connections);
+    report();
+    return errors_count == 0 ? 0 : 3;
+}

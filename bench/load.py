@@ -1,0 +1,154 @@
+"""The load generator: compiled from C when its source is newer, run, and its one line read.
+
+Knows the generator's flags and its JSON, not which server answers. A result with errors in it is
+no result: servers that refuse work are fast.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["BenchError", "Load", "LoadResult", "Shape", "compile_load", "parse_result"]
+
+HERE = Path(__file__).parent
+SOURCES = (HERE / "load.c", HERE / "beanstalk.c")
+HEADERS = (HERE / "load.h",)
+# A server that stalls is noticed by the generator itself; this is for a generator that stalls.
+LOAD_SECONDS_MAX = 300
+
+
+class BenchError(Exception):
+    """The run cannot go on, or its figures would be worthless."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many connections, and how many requests each keeps on the wire."""
+
+    connections: int
+    depth: int
+
+    def __str__(self) -> str:
+        return f"{self.connections}x{self.depth}"
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What the generator saw in its measured window."""
+
+    seconds: float
+    operations: int
+    errors: int
+    ops_per_s: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+    server_cpu_s: float | None
+    load_cpu_s: float
+
+    @property
+    def server_us_per_op(self) -> float | None:
+        """Return the server's processor time per operation, all its threads together."""
+        if self.server_cpu_s is None or self.operations == 0:
+            return None
+        return self.server_cpu_s / self.operations * 1e6
+
+    @property
+    def server_core_share(self) -> float | None:
+        """Return the part of one core the server used; above 1 with several threads."""
+        return None if self.server_cpu_s is None else self.server_cpu_s / self.seconds
+
+    @property
+    def load_core_share(self) -> float:
+        """Return the part of one core the generator used; near 1 means it was the limit."""
+        return self.load_cpu_s / self.seconds
+
+
+def parse_result(line: str) -> LoadResult:
+    """Read the generator's JSON line; BenchError when it is not one."""
+    try:
+        seen = json.loads(line)
+        return LoadResult(
+            seconds=float(seen["seconds"]),
+            operations=int(seen["operations"]),
+            errors=int(seen["errors"]),
+            ops_per_s=float(seen["ops_per_s"]),
+            p50_us=float(seen["p50_us"]),
+            p99_us=float(seen["p99_us"]),
+            max_us=float(seen["max_us"]),
+            server_cpu_s=None if seen["server_cpu_s"] is None else float(seen["server_cpu_s"]),
+            load_cpu_s=float(seen["load_cpu_s"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BenchError(f"load said {line!r}: {error!r}") from error
+
+
+def compile_load(folder: Path) -> Path:
+    """Return the generator's program in `folder`, compiled anew when its source changed."""
+    program = folder / "load"
+    newest = max(source.stat().st_mtime for source in (*SOURCES, *HEADERS))
+    if program.exists() and program.stat().st_mtime >= newest:
+        return program
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise BenchError("no C compiler (cc): the load generator cannot be built")
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f"load.{os.getpid()}"  # two runs may compile at once
+    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), *map(str, SOURCES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"the load generator does not compile:\n{done.stderr}")
+    fresh.replace(program)
+    return program
+
+
+@dataclass(frozen=True)
+class Load:
+    """The generator, ready to be pointed at a server."""
+
+    program: Path
+    cores: Collection[int] | None = None
+
+    def cycle(
+        self, port: int, pid: int, shape: Shape, seconds: float, warm_seconds: float
+    ) -> LoadResult:
+        """Put, reserve, delete in one tube."""
+        return self._run(port, pid, shape, self._window(seconds, warm_seconds))
+
+    def hop(
+        self, port: int, pid: int, shape: Shape, seconds: float, warm_seconds: float, tubes: int
+    ) -> LoadResult:
+        """Put, reserve, delete, each job in the next of `tubes` tubes."""
+        flags = ["--work", "hop", "--tubes", str(tubes)]
+        return self._run(port, pid, shape, flags + self._window(seconds, warm_seconds))
+
+    def fill(self, port: int, pid: int, jobs: int, priority: int, tubes: int = 0) -> LoadResult:
+        """Put `jobs` jobs and leave them there, in one tube or dealt out to `tubes`."""
+        flags = ["--work", "put", "--warm", "0", "--jobs", str(jobs)]
+        flags += ["--priority", str(priority), "--tubes", str(tubes)]
+        return self._run(port, pid, Shape(4, 64), flags)
+
+    @staticmethod
+    def _window(seconds: float, warm_seconds: float) -> list[str]:
+        return ["--seconds", str(seconds), "--warm", str(warm_seconds)]
+
+    def _run(self, port: int, pid: int, shape: Shape, flags: list[str]) -> LoadResult:
+        command = [str(self.program), "--port", str(port), "--server-pid", str(pid)]
+        command += ["--connections", str(shape.connections), "--depth", str(shape.depth), *flags]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            if self.cores:
+                os.sched_setaffinity(process.pid, self.cores)
+            output, complaint = process.communicate(timeout=LOAD_SECONDS_MAX)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != 0:
+            raise BenchError(f"load failed: {complaint.strip() or output.strip()}")
+        return parse_result(output)

@@ -1,0 +1,221 @@
+"""The report: figures and verdicts as aligned text, and the same as one JSON document.
+
+Turns numbers into text and decides nothing. A line of the report can be recomputed from the JSON.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.figures import Figures
+from bench.goals import Verdict
+from bench.load import Shape
+from bench.machine import machine_slug
+from bench.scenarios import floor, growth, memory, recovery, throughput
+
+__all__ = ["document", "render", "table", "write_document"]
+
+# From here on a core counts as fully used; the rest is the scheduler's.
+FULL_CORE_SHARE = 0.97
+
+LOAD_TITLES = (
+    "server", "shape", "ops/s", "least-most", "CPU us/op", "server core", "load core", "p50 us",
+    "p99 us", "max us", "limit",
+)  # fmt: skip
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Align `rows` under `titles`: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (titles, ["-" * width for width in widths], *rows)
+    ]
+    return "\n".join(lines)
+
+
+def render(
+    facts: dict[str, object], figures: Figures, verdicts: list[Verdict], notes: list[str]
+) -> str:
+    """Return the whole report for a terminal."""
+    parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
+    parts += [_throughput(figures), _floor(figures), _memory(figures), _recovery(figures)]
+    parts += [_growth(figures), _verdicts(verdicts)]
+    parts += [f"note: {note}" for note in notes]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def document(
+    facts: dict[str, object],
+    settings: dict[str, object],
+    figures: Figures,
+    verdicts: list[Verdict],
+    notes: list[str],
+) -> dict[str, object]:
+    """Return everything the run has found, as plain values."""
+    return {
+        "machine": facts,
+        "settings": settings,
+        "figures": {
+            name: {"median": figures.median(name), "rounds": figures.rounds(name)}
+            for name in figures.names()
+        },
+        "goals": [
+            {
+                "goal": verdict.goal.title,
+                "bound": verdict.goal.bound(),
+                "measured": verdict.measured,
+                "rounds": verdict.span,
+                "by_cpu": verdict.by_cpu,
+                "verdict": verdict.word,
+            }
+            for verdict in verdicts
+        ],
+        "notes": notes,
+    }
+
+
+def write_document(
+    found: dict[str, object], facts: dict[str, object], folder: Path, date: str
+) -> Path:
+    """Write the document as `<date>-<commit>-<machine>.json`; return where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{date}-{facts['commit']}-{machine_slug(facts)}.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    return path
+
+
+def _load_row(figures: Figures, prefix: str, server: str, shape: Shape) -> list[str] | None:
+    """Return one row of LOAD_TITLES, None when that was not measured."""
+    speeds = figures.rounds(f"{prefix}.ops_per_s")
+    if not speeds:
+        return None
+    seen = {name: figures.median(f"{prefix}.{name}") for name in (
+        "ops_per_s", "server_us_per_op", "server_core_share", "load_core_share", "p50_us",
+        "p99_us", "max_us",
+    )}  # fmt: skip
+    return [
+        server,
+        str(shape),
+        _number(seen["ops_per_s"]),
+        f"{min(speeds):,.0f}-{max(speeds):,.0f}",
+        _number(seen["server_us_per_op"], 2),
+        _percent(seen["server_core_share"]),
+        _percent(seen["load_core_share"]),
+        _number(seen["p50_us"]),
+        _number(seen["p99_us"]),
+        _number(seen["max_us"]),
+        limit_of(seen["server_core_share"], seen["load_core_share"]),
+    ]
+
+
+def limit_of(server_share: float | None, load_share: float | None) -> str:
+    """Name what held the operations back: a figure limited by the load is not the server's."""
+    if server_share is not None and server_share >= FULL_CORE_SHARE:
+        return "server"
+    if load_share is not None and load_share >= FULL_CORE_SHARE:
+        return "LOAD"
+    return "waiting"
+
+
+def _load_table(title: str, rows: Sequence[list[str] | None]) -> str:
+    measured = [row for row in rows if row is not None]
+    return f"{title}\n{table(LOAD_TITLES, measured)}" if measured else ""
+
+
+def _throughput(figures: Figures) -> str:
+    return _load_table(
+        "throughput: put, reserve, delete of 100-byte jobs, connections x pipelined requests",
+        [
+            _load_row(figures, f"throughput.{server}.{shape}", server, shape)
+            for shape in throughput.SHAPES
+            for server in throughput.SERVERS
+        ],
+    )
+
+
+def _floor(figures: Figures) -> str:
+    return _load_table(
+        "floor: the same work, and a server that only receives and answers",
+        [
+            _load_row(figures, f"floor.{server}.{floor.SHAPE}", server, floor.SHAPE)
+            for server in floor.SERVERS
+        ],
+    )
+
+
+def _growth(figures: Figures) -> str:
+    arms = ("few", "other", "same", "tubes-few", "tubes-many")
+    return _load_table(
+        "growth: few jobs, many of another priority, many of the same; few tubes, many tubes",
+        [
+            _load_row(figures, f"growth.{server}.{arm}.{shape}", f"{server} {arm}", shape)
+            for server in growth.SERVERS
+            for shape in growth.SHAPES
+            for arm in arms
+        ],
+    )
+
+
+def _memory(figures: Figures) -> str:
+    rows = [
+        [
+            server,
+            _number(figures.median(f"memory.{server}.bytes_per_job")),
+            _number((figures.median(f"memory.{server}.empty_bytes") or 0) / 2**20, 1),
+            _number(figures.median(f"memory.{server}.fill_ops_per_s")),
+        ]
+        for server in memory.SERVERS
+        if figures.rounds(f"memory.{server}.bytes_per_job")
+    ]
+    titles = ("server", "bytes per waiting job", "empty, MiB", "fill, puts/s")
+    return (
+        f"memory: growth of resident memory per 100-byte job\n{table(titles, rows)}" if rows else ""
+    )
+
+
+def _recovery(figures: Figures) -> str:
+    rows = [
+        [
+            server,
+            _number(figures.median(f"recovery.{server}.ready_seconds"), 3),
+            _number(figures.median(f"recovery.{server}.cold_ready_seconds"), 3),
+            _number(figures.median(f"recovery.{server}.empty_start_seconds"), 3),
+            _number(figures.median(f"recovery.{server}.seconds_per_million"), 3),
+        ]
+        for server in recovery.SERVERS
+        if figures.rounds(f"recovery.{server}.ready_seconds")
+    ]
+    titles = ("server", "exec to ready, s", "cold, s", "without jobs, s", "s per million jobs")
+    return f"recovery: after kill -9\n{table(titles, rows)}" if rows else ""
+
+
+def _verdicts(verdicts: list[Verdict]) -> str:
+    rows = [
+        [
+            verdict.goal.title,
+            verdict.goal.bound(),
+            _number(verdict.measured, 2),
+            "-".join(_number(value, 2) for value in verdict.span) if verdict.span else "-",
+            _number(verdict.by_cpu, 2),
+            verdict.word,
+        ]
+        for verdict in verdicts
+    ]
+    counts = ", ".join(
+        f"{sum(verdict.word == word for verdict in verdicts)} {word}"
+        for word in ("met", "short", "not measured")
+    )
+    titles = ("goal (a : b, ratio in this run)", "bound", "measured", "rounds", "by CPU", "verdict")
+    return f"goals: {counts}\n{table(titles, rows)}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.0f} %"

@@ -1,0 +1,104 @@
+"""One run: what was asked for, and the measurements every scenario is made of.
+
+Holds the settings, the servers that are there and the figures so far. A scenario decides what is
+compared with what; how one server is measured once is decided here, so all are measured alike.
+"""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bench.figures import Figures
+from bench.load import BenchError, Load, LoadResult, Shape
+from bench.servers import KINDS, Kind, Running, Stable
+
+__all__ = ["Run", "Settings", "say"]
+
+# Less urgent than the 1024 the cycles use: a reserve never takes one of these.
+STANDING_PRIORITY = 100_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how large."""
+
+    rounds: int = 3
+    seconds: float = 1.2
+    warm_seconds: float = 0.5
+    jobs: int = 1_000_000
+    jobs_few: int = 1_000
+    tubes: int = 100_000
+    tubes_few: int = 10
+
+
+@dataclass
+class Run:
+    """Everything a scenario needs."""
+
+    settings: Settings
+    stable: Stable
+    load: Load
+    available: frozenset[str]
+    figures: Figures = field(default_factory=Figures)
+    notes: list[str] = field(default_factory=list)
+
+    def kinds(self, names: Iterable[str]) -> list[Kind]:
+        """Return those of the named servers that can be run here, in the order given."""
+        return [KINDS[name] for name in names if name in self.available]
+
+    def note(self, text: str) -> None:
+        """Say something that belongs into the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+            say(text)
+
+    def cycle(self, server: Running, shape: Shape, prefix: str) -> None:
+        """Measure put, reserve, delete once and note it under `prefix`."""
+        window = self.settings
+        result = self.load.cycle(
+            server.port, server.pid, shape, window.seconds, window.warm_seconds
+        )
+        self.note_result(prefix, result)
+
+    def hop(self, server: Running, shape: Shape, tubes: int, prefix: str) -> None:
+        """Measure the same over many tubes."""
+        window = self.settings
+        result = self.load.hop(
+            server.port, server.pid, shape, window.seconds, window.warm_seconds, tubes
+        )
+        self.note_result(prefix, result)
+
+    def fill(
+        self, server: Running, jobs: int, priority: int = STANDING_PRIORITY, tubes: int = 0
+    ) -> LoadResult:
+        """Leave `jobs` waiting jobs behind, and make sure that they are there."""
+        before = server.ready_jobs()
+        result = self.load.fill(server.port, server.pid, jobs, priority, tubes)
+        found = server.ready_jobs() - before
+        if found != jobs:
+            raise BenchError(f"{found} jobs wait after {jobs} puts were answered")
+        return result
+
+    def note_result(self, prefix: str, result: LoadResult) -> None:
+        """Note everything one load has seen."""
+        if result.errors or not result.operations:
+            raise BenchError(
+                f"{prefix}: {result.errors} errors, {result.operations} operations: no figure"
+            )
+        measures = {
+            "ops_per_s": result.ops_per_s,
+            "p50_us": result.p50_us,
+            "p99_us": result.p99_us,
+            "max_us": result.max_us,
+            "load_core_share": result.load_core_share,
+            "server_core_share": result.server_core_share,
+            "server_us_per_op": result.server_us_per_op,
+        }
+        for measure, value in measures.items():
+            if value is not None:
+                self.figures.add(f"{prefix}.{measure}", value)
+
+
+def say(text: str) -> None:
+    """Tell the person who waits; the report itself goes to stdout."""
+    print(text, file=sys.stderr, flush=True)

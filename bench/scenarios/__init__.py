@@ -1,0 +1,24 @@
+"""Scenarios: one file each, and the list of them in the order they are run.
+
+A scenario takes a run, starts servers, and adds figures under its own name. Servers are taken in
+turn, round by round (A B C A B C), so that a machine that slows down slows all of them down.
+"""
+
+from collections.abc import Callable
+
+from bench.run import Run
+from bench.scenarios.floor import measure_floor
+from bench.scenarios.growth import measure_growth
+from bench.scenarios.memory import measure_memory
+from bench.scenarios.recovery import measure_recovery
+from bench.scenarios.throughput import measure_throughput
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS: dict[str, Callable[[Run], None]] = {
+    "throughput": measure_throughput,
+    "floor": measure_floor,
+    "memory": measure_memory,
+    "recovery": measure_recovery,
+    "growth": measure_growth,
+}

@@ -1,0 +1,251 @@
+"""Servers: the yard, its rival and the bare echo, each started fresh and stopped without a trace.
+
+Holds how each is started, how it says that it serves, and what can be read off its process. It
+knows nothing of load or figures. Each start gets a process group and a log of its own, so a
+server that dies says why, and nothing it started outlives it.
+"""
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.load import BenchError
+
+__all__ = ["KINDS", "Kind", "Running", "Stable"]
+
+READY_SECONDS_MAX = 120.0
+READY_LINE = re.compile(r"^ready\b.*\bbeanstalk=\S+?:(\d+)(?:\s|$)")
+LOG_TAIL_SIZE = 2000
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to run one server."""
+
+    name: str
+    program: str
+    is_durable: bool = False
+    flags: tuple[str, ...] = ()
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("beanstalkd", "beanstalkd"),
+        Kind("beanstalkd-f0", "beanstalkd", is_durable=True, flags=("-f0",)),
+        # Only to fill its log quickly for the recovery comparison.
+        Kind("beanstalkd-unsynced", "beanstalkd", is_durable=True, flags=("-F",)),
+        Kind("jobyard-memory", "jobyard"),
+        Kind("jobyard-durable", "jobyard", is_durable=True),
+        Kind("bare", "floor"),
+        Kind("echo", "floor"),
+    )
+}
+
+
+@dataclass
+class Running:
+    """A server that serves."""
+
+    kind: Kind
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+    started_at: float
+    ready_seconds: float = field(default=0.0)
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the server."""
+        return self.process.pid
+
+    def rss_bytes(self) -> int:
+        """Return the memory the server holds now."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise BenchError(f"{self.kind.name} has no resident memory: it has ended")
+
+    def stats(self) -> dict[str, str]:
+        """Ask the server for its statistics."""
+        with socket.create_connection(("127.0.0.1", self.port), READY_SECONDS_MAX) as peer:
+            peer.sendall(b"stats\r\n")
+            with peer.makefile("rb") as answer:
+                word, _, size = answer.readline().decode().partition(" ")
+                if word != "OK":
+                    raise BenchError(f"{self.kind.name} answers stats with {word!r}")
+                text = answer.read(int(size)).decode()
+        pairs = (line.partition(": ") for line in text.splitlines() if ": " in line)
+        return {name: value for name, _, value in pairs}
+
+    def ready_jobs(self) -> int:
+        """Return how many jobs wait to be taken."""
+        return int(self.stats()["current-jobs-ready"])
+
+    def kill(self) -> None:
+        """End the server at once, whether or not it has ended already."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def log_tail(self) -> str:
+        """Return the end of what the server logged, on lines of its own."""
+        text = self.log.read_text(errors="replace")[-LOG_TAIL_SIZE:].strip()
+        return f"\n{text}" if text else ""
+
+    def log_line(self, word: str) -> str | None:
+        """Return the last line of the log with `word` in it."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if word in line.lower()), None)
+
+
+class Stable:
+    """Starts servers below one folder on a real disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        python: str = sys.executable,
+        python_path: str | None = None,
+        cores: Collection[int] | None = None,
+        floors: str | None = None,
+    ) -> None:
+        self._folder = folder
+        self._python = python
+        self._python_path = python_path
+        self._cores = cores
+        self._floors = floors
+        self._starts = 0
+
+    def new_folder(self) -> Path:
+        """Make an empty folder for the data of one server."""
+        self._starts += 1
+        folder = self._folder / f"start-{self._starts}"
+        folder.mkdir(parents=True)
+        return folder
+
+    @contextmanager
+    def serving(self, kind: Kind) -> Iterator[Running]:
+        """Run a server with no data; afterwards it and its data are gone."""
+        folder = self.new_folder()
+        running = self.start(kind, folder)
+        try:
+            yield running
+        except BenchError as error:
+            raise BenchError(f"{kind.name}: {error}{running.log_tail()}") from error
+        finally:
+            running.kill()
+            shutil.rmtree(folder)
+            if kind.is_durable:
+                os.sync()  # the next server must not wait for what this one left to be written
+
+    def start(self, kind: Kind, folder: Path) -> Running:
+        """Start a server on the data in `folder`; return once it serves."""
+        if kind.program == "beanstalkd":
+            return self._start_beanstalkd(kind, folder)
+        return self._start_yard(kind, folder)
+
+    def _start_beanstalkd(self, kind: Kind, folder: Path) -> Running:
+        program = shutil.which("beanstalkd")
+        if program is None:
+            raise BenchError("beanstalkd is not installed")
+        port = _free_port()
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        command = [program, "-l", "127.0.0.1", "-p", str(port)]
+        command += ["-b", str(data), *kind.flags] if kind.is_durable else []
+        running = self._spawn(kind, command, folder)
+        running.port = port
+        return self._when(running, _answers)
+
+    def _start_yard(self, kind: Kind, folder: Path) -> Running:
+        if kind.program == "floor":
+            # Found in the folder it was compiled into, as a module of its own.
+            command = [self._python, "-c", f"import {kind.name}; {kind.name}.main()"]
+        else:
+            place = ["--data", str(folder / "data")] if kind.is_durable else ["--memory"]
+            command = [self._python, "-m", "jobyard", "serve", *place]
+            command += ["--beanstalk", "127.0.0.1:0", *kind.flags]
+        return self._when(self._spawn(kind, command, folder), _says_ready)
+
+    def _spawn(self, kind: Kind, command: list[str], folder: Path) -> Running:
+        log = folder / "log"
+        with log.open("w") as stderr:
+            started_at = time.monotonic()
+            process = subprocess.Popen(
+                command,
+                cwd=folder,  # no settings file of anybody's working directory
+                env=self._environment(kind),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        if self._cores:
+            os.sched_setaffinity(process.pid, self._cores)
+        return Running(kind, process, 0, log, started_at)
+
+    def _environment(self, kind: Kind) -> dict[str, str]:
+        # No setting may come from the terminal the benchmark was started in.
+        clean = {name: value for name, value in os.environ.items() if "JOBYARD" not in name}
+        clean.pop("PYTHONPATH", None)
+        path = self._floors if kind.program == "floor" else self._python_path
+        if path is not None:
+            clean["PYTHONPATH"] = path
+        return clean
+
+    def _when(self, running: Running, serves: Callable[[Running], int]) -> Running:
+        with ExitStack() as undo:
+            undo.callback(running.kill)
+            try:
+                running.port = serves(running)
+            except BenchError as error:
+                raise BenchError(f"{error}{running.log_tail()}") from error
+            undo.pop_all()
+        running.ready_seconds = time.monotonic() - running.started_at
+        return running
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _says_ready(running: Running) -> int:
+    """Wait for the one line on stdout; return the port it names."""
+    stdout = running.process.stdout
+    assert stdout is not None
+    readable, _, _ = select.select([stdout], [], [], READY_SECONDS_MAX)
+    line = stdout.readline() if readable else ""
+    found = READY_LINE.match(line)
+    if found is None:
+        raise BenchError(f"{running.kind.name} does not get ready; it said {line!r}")
+    return int(found.group(1))
+
+
+def _answers(running: Running) -> int:
+    """Wait until a command is answered: beanstalkd listens before it has read its log."""
+    while time.monotonic() - running.started_at < READY_SECONDS_MAX:
+        if running.process.poll() is not None:
+            raise BenchError(f"{running.kind.name} ended with {running.process.returncode}")
+        try:
+            running.stats()
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+        else:
+            return running.port
+    raise BenchError(f"{running.kind.name} does not listen")

@@ -1,0 +1,48 @@
+"""Chooses the build the tests run on, for this process and for every server a test starts.
+
+PYTHONPATH decides: `make test-compiled` sets it to `build/compiled`; without one the plain
+sources are tested, whatever the environment would import by itself. A run on a build that is
+not what its folder says, or on a stale one, is refused.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent
+SOURCES = ROOT / "src"
+COMPILED = ROOT / "build" / "compiled"
+
+# Absolute, because tests start servers in folders of their own.
+folders = [Path(each).absolute() for each in os.environ.get("PYTHONPATH", "").split(":") if each]
+if COMPILED not in folders and SOURCES not in folders:
+    folders.insert(0, SOURCES)
+sys.path[:0] = [str(folder) for folder in folders]
+os.environ["PYTHONPATH"] = ":".join(str(folder) for folder in folders)
+
+from jobyard import __version__, build  # noqa: E402  # the path had to be chosen first
+from tools.compiled_build import CompiledCopy  # noqa: E402
+
+# A busy machine is no failure, and what CI finds must be found again on the next run.
+settings.register_profile("jobyard", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("jobyard")
+
+
+def pytest_configure() -> None:
+    """Refuse to test anything but what was asked for."""
+    place = Path(build.__file__).parent.parent
+    wanted = "compiled" if place == COMPILED else "plain"
+    if place not in (COMPILED, SOURCES) or build.kind() != wanted:
+        message = f"{place} holds a {build.kind()} build; expected a {wanted} one"
+        raise pytest.UsageError(message)
+    if wanted == "compiled" and not CompiledCopy(ROOT).is_fresh():
+        message = "build/compiled is stale: run `make compile`"
+        raise pytest.UsageError(message)
+
+
+def pytest_report_header() -> str:
+    """Say which build is being tested."""
+    return f"jobyard: {__version__}, {build.kind()} build"

@@ -1,0 +1,111 @@
+"""The table of subcommands, and `main`, which turns every refusal into one line and an exit code.
+
+Holds no command's own logic. The server is imported by the command that needs it, so that
+--help and --version answer at once and work even where the server cannot start.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from jobyard.cli.beanstalkd import beanstalkd
+from jobyard.cli.directory import check, repair
+from jobyard.cli.serve import serve
+from jobyard.cli.version import version_text
+from jobyard.config import EXIT_USAGE, suggestion
+from jobyard.errors import StartRefused
+from jobyard.server.log import printable
+
+# What a shell reports for a program that was stopped with Ctrl-C.
+EXIT_INTERRUPTED: Final = 130
+
+
+class Commands(click.Group):
+    """A group that tells the right name to those who typed a wrong one."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """The names for the help, the most wanted first."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand, or refuse with the nearest name."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            hint = suggestion(name, self.commands) or f"; there are {', '.join(self.commands)}"
+            raise click.UsageError(f"no such command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - the callback's shape is click's
+    if is_asked:
+        click.echo(version_text())
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`jobyard COMMAND --help` tells more.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def jobyard(ctx: click.Context) -> None:
+    """One durable job queue that existing clients talk to without change."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+for _command in (serve, beanstalkd, check, repair):
+    jobyard.add_command(_command)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; the result is the exit code."""
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        # click gives back what the command returned, or the code of ctx.exit().
+        code = jobyard.main(words, prog_name="jobyard", standalone_mode=False)
+    except click.UsageError as error:
+        return _refuse(_place(error.ctx), _reason(error), EXIT_USAGE)
+    except click.ClickException as error:
+        return _refuse("jobyard", error.format_message(), error.exit_code)
+    except StartRefused as refusal:
+        return _refuse("jobyard", str(refusal), refusal.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _place(ctx: click.Context | None) -> str:
+    return ctx.command_path if ctx is not None else "jobyard"
+
+
+def _reason(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        known = [
+            name
+            for param in (error.ctx.command.params if error.ctx is not None else [])
+            for name in param.opts
+        ]
+        hint = suggestion(error.option_name, [*known, "--help"])
+        return f"no such option {error.option_name}{hint}"
+    message = error.format_message()
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _refuse(place: str, reason: str, exit_code: int) -> int:
+    # The reason may quote what was typed or read; it stays one line and harmless.
+    click.echo(f"{place}: {printable(reason)}", err=True)
+    return exit_code

@@ -1,0 +1,100 @@
+"""`jobyard serve`: settings from flags, environment and file, checked, then the server runs.
+
+The flags are made from the table in config.py, so that the help, the environment and the file
+can never disagree. Addresses are checked here because only here both are known: what was meant
+(config.py) and what an address is (server/addresses.py).
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobyard.config import (
+    CONFIG_FILE,
+    DOOR_OFF,
+    DOORS,
+    EXIT_USAGE,
+    SETTINGS,
+    Setting,
+    Settled,
+    Switch,
+    settle,
+)
+from jobyard.errors import StartRefused
+from jobyard.server.addresses import BadAddress, parse_address
+
+
+def check_doors(settled: Settled) -> None:
+    """Refuse addresses that are none, addresses open to the world, and a server without doors."""
+    texts = {door.name: str(getattr(settled.config, door.name)) for door in DOORS}
+    for name, text in texts.items():
+        if text == DOOR_OFF:
+            continue
+        origin = settled.origin(name)
+        try:
+            address = parse_address(text)
+        except BadAddress as error:
+            raise StartRefused(f"{origin}: {error}", EXIT_USAGE) from error
+        if address.is_public and not settled.config.allow_public_bind:
+            raise StartRefused(
+                f"{origin}: other machines could reach {text}, where nothing asks for a password; "
+                f"use 127.0.0.1, or add --allow-public-bind if that is meant",
+                EXIT_USAGE,
+            )
+    if all(text == DOOR_OFF for text in texts.values()):
+        flags = ", ".join(f"{settled.origin(name)} is off" for name in texts)
+        raise StartRefused(f"there is no door left to serve: {flags}", EXIT_USAGE)
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    # No type and no default of click's: a value is read by the same code wherever it comes from,
+    # and None means "not given", so that the weaker places get their turn.
+    if isinstance(setting.kind, Switch):
+        return click.option(
+            setting.flag, setting.name, is_flag=True, flag_value=True, default=None,
+            help=setting.help,
+        )  # fmt: skip
+    return click.option(
+        setting.flag,
+        setting.name,
+        metavar=setting.kind.metavar,
+        help=f"{setting.help}  [default: {setting.default_text}]",
+    )
+
+
+def _with_settings(function: Callable[..., int]) -> Callable[..., int]:
+    for setting in reversed(SETTINGS):
+        function = _option(setting)(function)
+    return function
+
+
+@click.command(
+    short_help="Run the server.",
+    epilog="Each setting may also come from the environment (JOBYARD_DATA=DIR, "
+    'JOBYARD_MAX_JOB_SIZE=1MiB) or from the file (max_job_size = "1MiB"). Flags win over the '
+    "environment, the environment over the file. When every door is open, one line that starts "
+    "with `ready` goes to stdout; logs go to stderr. SIGTERM ends the server with nothing lost, "
+    "SIGUSR1 makes it refuse new jobs.",
+)
+@_with_settings
+@click.option(
+    "--config",
+    metavar="FILE",
+    help=f"File with settings.  [default: {CONFIG_FILE} in the working directory, if there]",
+)
+def serve(**flags: Any) -> int:  # noqa: ANN401 - one keyword per row of SETTINGS
+    """Run the server until it is told to stop.
+
+    ADDR is host:port (port 0: any free port; no host: every interface) or unix:PATH. A socket
+    file is made for its owner alone. SIZE is a number of bytes, or one with a unit such as 64KiB
+    or 10MB.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    settled = settle(given, os.environ, Path())
+    check_doors(settled)
+    from jobyard.server.server import run  # noqa: PLC0415 - see main.py
+
+    return run(settled.config)

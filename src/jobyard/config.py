@@ -1,0 +1,410 @@
+"""What the server was asked to be: `Config`, and where each of its values came from.
+
+Flags win over the environment, the environment over `jobyard.toml`, that over the defaults.
+A key nobody knows and a value that makes no sense are refused with the place they came from and
+the nearest right word; a wrong setting never becomes a default in silence.
+Must not know the click library, sockets, or what an address means (the cli checks that).
+Adding a setting is one row in SETTINGS and one field in Config; adding a door one row in DOORS.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from jobyard.errors import StartRefused
+from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# Small enough for tests that roll segments by the dozen; of no use to anybody else.
+SEGMENT_SIZE_MIN: Final = 64 * KIB
+# Recovery reads a segment's batches as one unit of work; past this a start would stall on one.
+SEGMENT_SIZE_MAX: Final = 4 * GIB
+SEGMENT_SIZE_DEFAULT: Final = 64 * MIB
+BODY_MEMORY_DEFAULT: Final = 1 * GIB
+# More than any machine has: the size arithmetic stays far inside 64 bits.
+BODY_MEMORY_MAX: Final = 1 << 50
+SYNC_INTERVAL_MS_DEFAULT: Final = 50
+
+# Exit codes of `jobyard serve`.
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+# Exit codes of the original, which service files may know: `jobyard beanstalkd` keeps them.
+DROP_IN_EXIT_USAGE: Final = 5
+DROP_IN_EXIT_DATA: Final = 10
+DROP_IN_EXIT_NO_USER: Final = 33
+DROP_IN_EXIT_USER: Final = 34
+DROP_IN_EXIT_LISTEN: Final = 111
+
+CONFIG_FILE: Final = "jobyard.toml"
+ENVIRONMENT_PREFIX: Final = "JOBYARD_"
+DOOR_OFF: Final = "off"
+
+# Not settings: what the package build reads, and what Kubernetes gives to every pod beside a
+# service that is called jobyard (JOBYARD_PORT=tcp://... and the like).
+_OTHER_VARIABLE: Final = re.compile(
+    r"JOBYARD_(COMPILE|SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_(TCP|UDP)(_.*)?)?)"
+)
+
+Durability = Literal["sync", "os", "off"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LoopKind = Literal["epoll", "uvloop", "asyncio"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything `server.run` needs to know. Made once, never changed."""
+
+    #: The directory of the journal. Not looked at when `memory` is set.
+    data: Path = Path("jobyard-data")
+    memory: bool = False
+    #: "sync": answer after fdatasync. "os": after write, synced every `sync_interval_ms`.
+    #: "off": after write, never synced by us (the drop-in's -F).
+    durability: Durability = "sync"
+    sync_interval_ms: int = SYNC_INTERVAL_MS_DEFAULT
+
+    #: The address of the beanstalk door, or "off".
+    beanstalk: str = "127.0.0.1:11300"
+    allow_public_bind: bool = False
+    #: Listening sockets inherited from the service manager; they replace the door's address.
+    socket_fds: tuple[int, ...] = ()
+    #: Become this user once the doors are open and before any data is touched.
+    user: str | None = None
+
+    max_job_size: int = JOB_SIZE_DEFAULT
+    segment_size: int = SEGMENT_SIZE_DEFAULT
+    #: Bytes of job bodies kept in RAM; beyond, they live on disk only (or puts are refused).
+    body_memory: int = BODY_MEMORY_DEFAULT
+
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
+    loop: LoopKind = "epoll"
+    #: Serving in place of the original: its exit codes, its file modes.
+    drop_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One protocol's listener: the name of its setting and what it speaks."""
+
+    name: str
+    speaks: str
+
+
+DOORS: Final = (Door("beanstalk", "the beanstalkd protocol"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def metavar(self) -> str:
+        """How the help shows the value."""
+        return "|".join(self.words)
+
+    def read(self, value: object) -> str:
+        """The word, or ValueError with what would have been right."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        hint = suggestion(value, self.words) if isinstance(value, str) else ""
+        raise ValueError(f"{quoted(value)} is not one of {', '.join(self.words)}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A number of bytes within bounds."""
+
+    least: int
+    most: int
+    metavar: str = field(default="SIZE", init=False)
+
+    def read(self, value: object) -> int:
+        """The number of bytes, or ValueError."""
+        # A number from a file goes the same way as text: no sign, and True is not 1.
+        size = parse_size(str(value) if isinstance(value, int) else value)
+        if not self.least <= size <= self.most:
+            raise ValueError(
+                f"{quoted(value)} is out of bounds: {size_text(self.least)} to "
+                f"{size_text(self.most)}"
+            )
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Yes or no."""
+
+    metavar: str = field(default="", init=False)
+
+    def read(self, value: object) -> bool:
+        """The truth value, or ValueError."""
+        if isinstance(value, bool):
+            return value
+        word = value.lower() if isinstance(value, str) else ""
+        if word in {"1", "true", "yes", "on"}:
+            return True
+        if word in {"0", "false", "no", "off"}:
+            return False
+        raise ValueError(f"{quoted(value)} is neither true nor false")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Free text that is checked where it is used."""
+
+    metavar: str
+
+    def read(self, value: object) -> str:
+        """The text, or ValueError."""
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{quoted(value)} is not a text")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory."""
+
+    metavar: str = field(default="DIR", init=False)
+
+    def read(self, value: object) -> Path:
+        """The path, or ValueError."""
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"{quoted(value)} is not a directory name")
+        return Path(value)
+
+
+Kind = Choice | Size | Switch | Words | Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value a user may set: `--its-name`, `JOBYARD_ITS_NAME`, `its_name = ...`."""
+
+    name: str
+    kind: Kind
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """The flag that sets it."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def default_text(self) -> str:
+        """The default as the help shows it."""
+        value = getattr(Config(), self.name)
+        return size_text(value) if isinstance(self.kind, Size) else str(value)
+
+
+SETTINGS: Final = (
+    Setting("data", Folder(), "Directory of the journal; made when it does not exist."),
+    Setting("memory", Switch(), "Keep everything in memory: no journal, nothing after a restart."),
+    Setting(
+        "durability",
+        # "off" is left out: it exists for the drop-in's -F and is no answer to a new user.
+        Choice(("sync", "os")),
+        "sync: a write is answered when it is on disk. os: when the kernel has it, with a sync "
+        f"every {SYNC_INTERVAL_MS_DEFAULT} ms.",
+    ),
+    *(Setting(door.name, Words("ADDR|off"), f"Where to speak {door.speaks}.") for door in DOORS),
+    Setting(
+        "allow_public_bind",
+        Switch(),
+        "Listen on addresses that other machines reach, although nothing asks for a password.",
+    ),
+    Setting("max_job_size", Size(1, JOB_SIZE_MAX), "Largest body of a job."),
+    Setting(
+        "segment_size",
+        Size(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX),
+        "Size of one file of the journal; its space is reserved when it is made.",
+    ),
+    Setting(
+        "body_memory",
+        Size(0, BODY_MEMORY_MAX),
+        "Job bodies kept in RAM. Beyond it they are read back from disk; with --memory, "
+        "further puts are refused.",
+    ),
+    Setting("log_format", Choice(("text", "json")), "Form of the log lines on stderr."),
+    Setting("log_level", Choice(("debug", "info", "warning", "error")), "Least level to log."),
+    Setting(
+        "loop",
+        Choice(("epoll", "uvloop", "asyncio")),
+        "What waits for the sockets; epoll is the fastest.",
+    ),
+)
+
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A Config and, for every value that is not a default, the place that set it."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def origin(self, name: str) -> str:
+        """The place to name in a complaint about this value."""
+        return self.origins.get(name, f"default of {_BY_NAME[name].flag}")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as found, and where."""
+
+    value: object
+    origin: str
+
+
+Layer = Mapping[str, Given]
+
+
+def settle(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path) -> Settled:
+    """Bring flags, environment and file together, the stronger over the weaker.
+
+    `flags` holds only those the user gave, by setting name, and perhaps "config"; `folder` is
+    where a `jobyard.toml` is looked for when no file was named. Raises StartRefused, exit 2.
+    """
+    environment = _environment_layer(environ)
+    named = flags.get("config") or environ.get(ENVIRONMENT_PREFIX + "CONFIG")
+    layers = (
+        _file_layer(Path(str(named)) if named else None, folder),
+        environment,
+        {
+            name: Given(value, _BY_NAME[name].flag)
+            for name, value in flags.items()
+            if name != "config"
+        },
+    )
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        read = {name: _read(_BY_NAME[name], given) for name, given in layer.items()}
+        _settle_memory(layer, read)
+        values.update(read)
+        origins.update((name, given.origin) for name, given in layer.items())
+    return Settled(Config(**values), origins)
+
+
+def _read(setting: Setting, given: Given) -> object:
+    try:
+        return setting.kind.read(given.value)
+    except ValueError as error:
+        raise StartRefused(f"{given.origin}: {error}", EXIT_USAGE) from error
+
+
+def _settle_memory(layer: Layer, read: dict[str, Any]) -> None:
+    # `data` and `memory` are two answers to one question: a directory given in a stronger place
+    # takes back a `memory` from a weaker one, and both in one place cannot be meant.
+    if "data" not in read:
+        return
+    if read.get("memory"):
+        raise StartRefused(
+            f"{layer['memory'].origin} and {layer['data'].origin} exclude each other", EXIT_USAGE
+        )
+    read["memory"] = False
+
+
+def _environment_layer(environ: Mapping[str, str]) -> Layer:
+    known = {setting.variable: setting for setting in SETTINGS}
+    config_variable = ENVIRONMENT_PREFIX + "CONFIG"
+    layer: dict[str, Given] = {}
+    for variable, value in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == config_variable:
+            continue
+        if variable in known:
+            # Compose files and unit files write VAR= for "not set".
+            if value:
+                layer[known[variable].name] = Given(value, variable)
+        elif _OTHER_VARIABLE.fullmatch(variable) is None:
+            hint = suggestion(variable, (*known, config_variable))
+            raise StartRefused(f"environment: unknown setting {variable}{hint}", EXIT_USAGE)
+    return layer
+
+
+def _file_layer(named: Path | None, folder: Path) -> Layer:
+    path = folder / CONFIG_FILE if named is None else named
+    # The words of a complaint name the file as the user did.
+    shown = CONFIG_FILE if named is None else str(named)
+    try:
+        content = path.read_text("utf-8")
+    except FileNotFoundError:
+        if named is None:
+            return {}
+        raise StartRefused(f"{shown}: there is no such file", EXIT_USAGE) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise StartRefused(f"{shown}: cannot be read: {why}", EXIT_USAGE) from error
+    try:
+        table = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise StartRefused(f"{shown}: {error}", EXIT_USAGE) from error
+    layer: dict[str, Given] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in _BY_NAME:
+            hint = suggestion(name, _BY_NAME)
+            raise StartRefused(f"{shown}: unknown setting {quoted(key)}{hint}", EXIT_USAGE)
+        if name in layer:
+            raise StartRefused(f"{shown}: {name} is set twice", EXIT_USAGE)
+        layer[name] = Given(value, f"{shown}: {key}")
+    return layer
+
+
+_UNITS: Final = {
+    "": 1, "b": 1,
+    "k": KIB, "kib": KIB, "kb": 1000,
+    "m": MIB, "mib": MIB, "mb": 1000**2,
+    "g": GIB, "gib": GIB, "gb": 1000**3,
+}  # fmt: skip
+
+
+def parse_size(text: object) -> int:
+    """Read `65535`, `64KiB`, `10MB`: two letters are powers of 1000, three or one of 1024."""
+    # 18 digits and the largest unit stay printable and harmless; no size needs more.
+    shape = r"([0-9]{1,18}) ?([A-Za-z]*)"
+    match = re.fullmatch(shape, text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{quoted(text)} is not a size; write 65535, 64KiB or 10MB")
+    unit = _UNITS.get(match[2].lower())
+    if unit is None:
+        raise ValueError(
+            f"{quoted(text)} is not a size: the unit is one of KiB, MiB, GiB, kB, MB, GB"
+        )
+    return int(match[1]) * unit
+
+
+def size_text(size: int) -> str:
+    """The shortest exact spelling of a size."""
+    for unit, letters in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size and size % unit == 0:
+            return f"{size // unit}{letters}"
+    return str(size)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean X?`, or nothing when no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def quoted(value: object) -> str:
+    """A value inside a complaint: on one line, harmless to a terminal, not endless."""
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

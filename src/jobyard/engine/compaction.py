@@ -1,0 +1,236 @@
+"""Takes what lives out of a segment that is mostly dead, then lets the segment go.
+
+Segments are chosen by their dead share, not by age, so one old job never pins the journal and what
+stays long is not copied in a circle: it comes to rest in cold segments. One victim at a time:
+
+    scan, a slice a turn -> all copies durable -> DROPPED durable -> unlinked, directory synced
+
+Only then is the next chosen. A crash at any arrow leaves both the victim and the copies or only the
+copies, and replay, which follows batch numbers, ends in the same state.
+"""
+
+from typing import Final, final
+
+from librt.strings import read_i32_le, read_i64_le
+from mypy_extensions import i64
+
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.journal.record import (
+    KIND_END,
+    KIND_GONE,
+    KIND_LEASE,
+    KIND_MOVE,
+    KIND_MOVED,
+    KIND_PUT,
+    KIND_QUEUE,
+    KIND_STATE,
+)
+from jobyard.journal.recovery import Reader
+from jobyard.journal.saved import Saved
+from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment, spare_name
+from jobyard.model.job import GONE
+
+IDLE: Final = 0
+SCANNING: Final = 1
+COPYING: Final = 2
+DROPPING: Final = 3
+
+# What one slice may write: about 2 ms of work.
+SLICE_BYTES: Final = 256 * 1024
+SLICE_BATCHES: Final = 64
+# More files than this are brought together even where they are well filled.
+SMALL_SEGMENTS_MAX: Final = 8
+
+
+@final
+class Compactor:
+    """The one compaction in progress."""
+
+    def __init__(self, yard: Yard, first: list[int]) -> None:
+        self._yard = yard
+        self._journal = yard.journal
+        # Victims of a compaction that a crash cut short: these go before any other.
+        self._first: list[int] = first
+        self.phase: int = IDLE
+        self._reader: Reader | None = None
+        self._after: i64 = 0
+        # Segments found damaged while compacting; they stay, and a restart will name them.
+        self.damaged: dict[int, str] = {}
+        self.dropped_count: i64 = 0
+
+    def step(self) -> bool:
+        """Do one slice of work; True if there is more to do right away."""
+        if self.phase == IDLE:
+            return self._begin()
+        if self.phase == SCANNING:
+            return self._scan()
+        if self.phase == COPYING:
+            return self._announce()
+        return self._drop()
+
+    def _victim(self) -> Segment:
+        reader = self._reader
+        assert reader is not None
+        return reader.segment
+
+    def _begin(self) -> bool:
+        victim = self._choose()
+        if victim is None:
+            return False
+        self._reader = Reader(self._journal.storage(), victim)
+        self.phase = SCANNING
+        if victim.live == 0 and victim.number not in self._first:
+            self._finish_scan()
+        return True
+
+    def _choose(self) -> Segment | None:
+        journal = self._journal
+        while self._first:
+            segment = journal.segments.get(self._first[0])
+            if segment is not None and segment.number not in self.damaged:
+                return segment
+            self._first.pop(0)
+        best: Segment | None = None
+        small: Segment | None = None
+        small_count = 0
+        for segment in journal.segments.values():
+            if not segment.is_sealed or segment.number in self.damaged:
+                continue
+            if segment.live * 2 < segment.size and (best is None or _is_emptier(segment, best)):
+                best = segment
+            if segment.size * 8 < journal.segment_size:
+                small_count += 1
+                if small is None or segment.size < small.size:
+                    small = segment
+        if best is None and small_count > SMALL_SEGMENTS_MAX:
+            return small
+        return best
+
+    # -- the scan -----------------------------------------------------------------------------
+
+    def _scan(self) -> bool:
+        reader = self._reader
+        assert reader is not None
+        saved = Saved()
+        seen: set[int] = set()
+        is_done = False
+        start = reader.offset
+        for _ in range(SLICE_BATCHES):
+            head = reader.next()
+            if head is None or (head.magic != SEAL_MAGIC and not self._save(head, saved, seen)):
+                return self._give_up(reader.offset)
+            is_done = head.magic == SEAL_MAGIC
+            if is_done or saved.size > SLICE_BYTES:
+                break
+        if saved.count() > 0:
+            try:
+                self._journal.write_cold(saved)
+            except StorageFull:
+                # Nothing was changed: the slice is read again when there is room.
+                reader.offset = start
+                return False
+        if is_done:
+            self._finish_scan()
+        return True
+
+    def _give_up(self, offset: i64) -> bool:
+        victim = self._victim()
+        damage = JournalDamaged(victim.name, offset, "found damaged by compaction; it is kept")
+        self.damaged[victim.number] = str(damage)
+        self.phase = IDLE
+        return False
+
+    def _save(self, head: BatchHead, saved: Saved, seen: set[int]) -> bool:
+        """Pick what lives out of one batch; False if a body cannot be read back."""
+        reader = self._reader
+        assert reader is not None
+        data = reader.data
+        pos: i64 = reader.at + BATCH_HEADER_SIZE
+        end: i64 = pos + head.part1_size
+        while pos < end:
+            kind = data[pos]
+            if kind in (KIND_PUT, KIND_MOVED):
+                if not self._save_base(read_i64_le(data, pos + 8), saved, seen):
+                    return False
+            elif kind == KIND_GONE or (kind == KIND_END and data[pos + 2] == GONE):
+                base = i64(read_i32_le(data, pos + 20))
+                if base != reader.segment.number and base in self._journal.segments:
+                    saved.add_kill(read_i64_le(data, pos + 8), base)
+            elif kind in (KIND_LEASE, KIND_END, KIND_MOVE, KIND_STATE):
+                self._save_state(read_i64_le(data, pos + 8), saved, seen)
+            elif kind == KIND_QUEUE:
+                size = i64(read_i32_le(data, pos + 12))
+                self._save_queue(i64(read_i32_le(data, pos + 8)), data[pos + 24 : pos + 24 + size], saved)
+            pos += i64(read_i32_le(data, pos + 4))
+        return True
+
+    def _save_base(self, job_id: i64, saved: Saved, seen: set[int]) -> bool:
+        job = self._yard.jobs.get(job_id)
+        victim = self._victim().number
+        if job is None or job.place >> 32 != victim or job_id in seen:
+            return True
+        body = self._yard.bodies.fetch(job)
+        if body is None:
+            return False
+        seen.add(job_id)
+        saved.add_job(job, body)
+        return True
+
+    def _save_state(self, job_id: i64, saved: Saved, seen: set[int]) -> None:
+        job = self._yard.jobs.get(job_id)
+        victim = self._victim().number
+        if job is None or i64(job.trail) != victim or job_id in seen:
+            return
+        # A base in the same victim comes first in it, and takes the state along.
+        if job.place >> 32 != victim:
+            seen.add(job_id)
+            saved.add_state(job)
+
+    def _save_queue(self, number: i64, name: bytes, saved: Saved) -> None:
+        queue = self._yard.queues.get(name.decode())
+        if (
+            queue is not None
+            and queue.number == number
+            and i64(queue.segment) == self._victim().number
+            and queue not in saved.queues
+        ):
+            saved.add_queue(queue)
+
+    # -- letting go ---------------------------------------------------------------------------
+
+    def _finish_scan(self) -> None:
+        self._after = self._journal.open_number - 1
+        self.phase = COPYING
+
+    def _announce(self) -> bool:
+        if self._journal.durable < self._after:
+            return False
+        self._journal.append_dropped(self._victim())
+        self._after = self._journal.open_number
+        self.phase = DROPPING
+        return False
+
+    def _drop(self) -> bool:
+        journal = self._journal
+        if journal.durable < self._after:
+            return False
+        victim = self._victim()
+        storage = journal.storage()
+        if victim.size == journal.segment_size and journal.spares_wanted() > 0:
+            # What an old use left in it never counts: the segment number is under every checksum.
+            name = spare_name(journal.take_segment_number())
+            storage.rename(victim.name, name)
+            journal.add_spare(name)
+        else:
+            storage.unlink(victim.name)
+        storage.sync_directory()
+        journal.forget_segment(victim.number)
+        self.dropped_count += 1
+        self._reader = None
+        self.phase = IDLE
+        return True
+
+
+def _is_emptier(a: Segment, b: Segment) -> bool:
+    return a.live * b.size < b.live * a.size

@@ -1,0 +1,78 @@
+"""What time alone makes happen: delays end, leases run out, pauses end, waiting ends."""
+
+from mypy_extensions import i64
+
+from jobyard.engine.end import expire
+from jobyard.engine.take import cancel_wait, offer
+from jobyard.engine.yard import Yard
+from jobyard.model.job import Job
+from jobyard.model.limits import FIRINGS_PER_TURN
+from jobyard.model.queue import Book, Lease, Queue, Waiter
+
+
+def tick(yard: Yard, now_ms: i64) -> i64:
+    """Fire what is due, in order of time; return when to come again (`now_ms` if work is left)."""
+    yard.now_ms = now_ms
+    timers = yard.timers.items
+    left: i64 = FIRINGS_PER_TURN
+    while timers:
+        item = timers[0]
+        if item.sort_key > now_ms:
+            return item.sort_key
+        if left <= 0:
+            return now_ms
+        if isinstance(item, Book):
+            left -= _ring_book(yard, item, now_ms, left)
+        elif isinstance(item, Queue):
+            left -= _ring_queue(yard, item, now_ms, left)
+        else:
+            assert isinstance(item, Waiter)
+            _ring_waiter(yard, item, now_ms)
+            left -= 1
+    return yard.next_timer_ms()
+
+
+def _ring_book(yard: Yard, book: Book, now_ms: i64, most: i64) -> i64:
+    fired: i64 = 0
+    leases = book.leases.items
+    while leases and fired < most:
+        lease = leases[0]
+        if lease.sort_key > now_ms:
+            break
+        assert isinstance(lease, Lease)
+        expire(yard, lease, now_ms)
+        fired += 1
+    _rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)
+    return fired + 1
+
+
+def _ring_queue(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
+    if queue.pause_ms != 0 and queue.pause_until_ms <= now_ms:
+        queue.pause_ms = 0
+    fired: i64 = 0
+    delayed = queue.delayed.items
+    while delayed and fired < most:
+        job = delayed[0]
+        if job.sort_key > now_ms:
+            break
+        assert isinstance(job, Job)
+        yard.delay_over(job)
+        fired += 1
+    at_ms = delayed[0].sort_key if delayed else queue.pause_until_ms
+    if queue.pause_ms != 0:
+        at_ms = min(at_ms, queue.pause_until_ms)
+    _rearm(yard, queue, at_ms, is_needed=len(delayed) > 0 or queue.pause_ms != 0)
+    offer(yard, queue, now_ms)
+    return fired + 1
+
+
+def _ring_waiter(yard: Yard, waiter: Waiter, now_ms: i64) -> None:
+    cancel_wait(yard, waiter)
+    waiter.book.holder.waited_enough(is_deadline_soon=waiter.soon_ms <= now_ms)
+
+
+def _rearm(yard: Yard, item: Book | Queue, at_ms: i64, *, is_needed: bool) -> None:
+    """Set the timer of an item that has just rung; ringing may even have disarmed it."""
+    yard.disarm(item)
+    if is_needed:
+        yard.arm(item, at_ms)

@@ -1,0 +1,49 @@
+"""Every way in which Jobyard says no, in three families.
+
+The peer is wrong: `Refused` and its kinds, answered in the words of the peer's own protocol.
+The disk is wrong: `StorageFull` (room may come back) and `StorageFailed` (stop before any answer).
+The data is wrong: `JournalDamaged`, a start that is refused with file and offset.
+When Jobyard itself is wrong an `assert` fails; asserts stay on in production.
+"""
+
+
+class Refused(Exception):
+    """A verb that cannot be done as asked; nothing was changed."""
+
+
+class NotFound(Refused):
+    """There is no such job or queue, or not in a state the verb applies to."""
+
+
+class NotHeld(Refused):
+    """The caller does not hold the lease it wants to end or renew."""
+
+
+class YardFull(Refused):
+    """No room for another job: the disk is full or the memory budget is used up."""
+
+
+class StorageFull(Exception):
+    """The disk has no room for a new file; files that exist keep the space they reserved."""
+
+
+class StorageFailed(Exception):
+    """A read, write or sync failed. What the page cache holds can no longer be believed."""
+
+
+class JournalDamaged(Exception):
+    """The journal cannot be read back whole and the damage is not a torn tail."""
+
+    def __init__(self, name: str, offset: int, why: str) -> None:
+        super().__init__(f"{name} at offset {offset}: {why}")
+        self.name = name
+        self.offset = offset
+        self.why = why
+
+
+class StartRefused(Exception):
+    """The server cannot start as asked; the text is the one line the user sees."""
+
+    def __init__(self, text: str, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code

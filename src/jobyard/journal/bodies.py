@@ -1,0 +1,76 @@
+"""Where the body of a job is: in memory while the budget lasts, otherwise only on disk.
+
+A body put beyond the budget stays in memory until its batch is written and is then let go; it is
+read back, and its checksum tested, when someone takes or peeks at the job. The newest bodies go
+first, because they are taken last. Without a journal there is no disk to fall back on, and a put
+beyond the budget is refused.
+"""
+
+from typing import final
+from zlib import crc32
+
+from librt.strings import read_i64_le
+from mypy_extensions import i64
+
+from jobyard.journal.journal import Journal
+from jobyard.journal.record import BODY_CRC_SIZE
+from jobyard.journal.segment import segment_name
+from jobyard.model.job import GONE, Job
+
+
+@final
+class Bodies:
+    """The budget for bodies in memory, and the way back to those on disk."""
+
+    def __init__(self, journal: Journal, budget: i64) -> None:
+        self._journal = journal
+        self._budget: i64 = budget
+        self.in_memory: i64 = 0
+        self._cooling: list[Job] = []
+
+    def admits(self, size: i64) -> bool:
+        """Tell whether a body of `size` may be put."""
+        return self._journal.is_on or self.in_memory + size <= self._budget
+
+    def keep(self, job: Job) -> None:
+        """Count the body of a new job."""
+        self.in_memory += i64(job.size)
+        if self.in_memory > self._budget:
+            self._cooling.append(job)
+
+    def has_budget(self, size: i64) -> bool:
+        """Tell whether recovery should hold on to a body it has just read."""
+        return self.in_memory + size <= self._budget
+
+    def drop(self, job: Job) -> None:
+        """Let go of the body of a job that is gone."""
+        if job.body is not None:
+            self.in_memory -= i64(job.size)
+            job.body = None
+
+    def cool(self) -> None:
+        """Let go of bodies beyond the budget whose batches are written."""
+        if not self._cooling:
+            return
+        written = self._journal.written
+        still: list[Job] = []
+        for job in self._cooling:
+            if job.batch > written:
+                still.append(job)
+            elif job.state != GONE and self.in_memory > self._budget:
+                self.drop(job)
+        self._cooling = still
+
+    def fetch(self, job: Job) -> bytes | None:
+        """Return the body of a job, or None if what the disk gives is not what was put."""
+        body = job.body
+        if body is not None:
+            return body
+        size = i64(job.size)
+        offset: i64 = job.place & 0xFFFFFFFF
+        name = segment_name(job.place >> 32)
+        data = self._journal.storage().read(name, offset - BODY_CRC_SIZE, BODY_CRC_SIZE + size)
+        if len(data) < BODY_CRC_SIZE + size:
+            return None
+        body = data[BODY_CRC_SIZE:]
+        return body if read_i64_le(data, 0) == crc32(body) else None

@@ -1,0 +1,95 @@
+"""Holds answers until the records they disclose are safe.
+
+An answer is bytes and the number of the batch it waits for. Answers of one connection leave in the
+order they were written; connections do not wait for each other. There is no future, task or callback
+per request: a release walks the connections that hold something, once per commit.
+"""
+
+from typing import final
+
+from mypy_extensions import i64, trait
+
+
+@trait
+class Sink:
+    """Where answers go once they may."""
+
+    def deliver(self, data: bytes) -> None:
+        """Send bytes that are safe to send."""
+
+
+@final
+class Outbox:
+    """The answers of one connection that still wait."""
+
+    def __init__(self, gate: "Gate", sink: Sink) -> None:
+        self._gate = gate
+        self._sink = sink
+        self._numbers: list[i64] = []
+        self._chunks: list[bytes] = []
+        self.held_bytes: i64 = 0
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits."""
+        return not self._chunks
+
+    def hand(self, data: bytes, number: i64) -> None:
+        """Send `data` as soon as batch `number` is safe and everything before it has gone."""
+        if not self._chunks:
+            if number <= self._gate.safe:
+                self._sink.deliver(data)
+                return
+            self._gate.held.append(self)
+        self._numbers.append(number)
+        self._chunks.append(data)
+        self.held_bytes += len(data)
+
+    def release(self, safe: i64) -> bool:
+        """Send what may go; True if something still waits."""
+        numbers = self._numbers
+        if not numbers:
+            return False
+        if len(numbers) == 1:
+            if numbers[0] > safe:
+                return True
+            data = self._chunks.pop()
+            numbers.pop()
+            self.held_bytes = 0
+            self._sink.deliver(data)
+            return False
+        count = 0
+        for number in numbers:
+            if number > safe:
+                break
+            count += 1
+        if count > 0:
+            data = b"".join(self._chunks[:count])
+            del numbers[:count]
+            del self._chunks[:count]
+            self.held_bytes -= len(data)
+            self._sink.deliver(data)
+        return len(numbers) > 0
+
+    def discard(self) -> None:
+        """Forget everything: the connection is gone."""
+        self._numbers.clear()
+        self._chunks.clear()
+        self.held_bytes = 0
+
+
+@final
+class Gate:
+    """The mark up to which answers may go, and the connections that hold some back."""
+
+    def __init__(self) -> None:
+        self.safe: i64 = 0
+        self.held: list[Outbox] = []
+
+    def release(self, safe: i64) -> None:
+        """Raise the mark and send what it lets through. Called once per commit."""
+        self.safe = safe
+        held = self.held
+        self.held = []
+        for outbox in held:
+            if outbox.release(safe):
+                self.held.append(outbox)

@@ -1,0 +1,589 @@
+"""The journal as the engine sees it: append records, close batches, know what is safe.
+
+Append (memory) -> write (kernel) -> sync (disk) -> durable. A position is a batch number: a record
+appended now is safe once `durable >= open_number`. What is appended between two commits is one
+batch, all of it read back or none.
+
+The open batch always belongs to a known segment: `make_room` closes it and rolls to the next segment
+before a verb appends what would not fit, so places and live bytes are exact from the start, and the
+records of one verb never straddle two batches.
+
+Space for the end of every living job is kept in files that already exist, so a full disk refuses
+new jobs and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i32, i64
+
+from jobyard.errors import StorageFull
+from jobyard.journal.record import (
+    BODY_CRC_SIZE,
+    DROPPED_SIZE,
+    END_SIZE,
+    GONE_SIZE,
+    LEASE_SIZE,
+    MOVE_SIZE,
+    MOVED_SIZE,
+    PUT_SIZE,
+    STATE_SIZE,
+    write_alive,
+    write_clean,
+    write_dropped,
+    write_end,
+    write_gone,
+    write_lease,
+    write_move,
+    write_put,
+    write_queue,
+    write_state,
+)
+from jobyard.journal.saved import Saved, queue_bytes
+from jobyard.journal.segment import (
+    BATCH_HEADER_SIZE,
+    COLD,
+    HOT,
+    SEAL_SIZE,
+    SEGMENT_HEADER_SIZE,
+    HeadFields,
+    Segment,
+    encode_batch,
+    encode_seal,
+    encode_segment_header,
+    spare_name,
+)
+from jobyard.journal.storage import Storage
+from jobyard.model.job import GONE, Job
+from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.queue import Queue
+
+# Kept free in existing files per living job: its last record and a share of a batch header.
+END_ROOM: Final = 64
+# Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
+ID_BLOCK: Final = 1 << 16
+# The first segment of a boot is written with zeros before the server listens; this takes few ms.
+FIRST_SEGMENT_SIZE: Final = 4 << 20
+# How long a full disk is believed to be full before it is asked again.
+FULL_RETRY_MS: Final = 200
+
+
+@final
+class Pending:
+    """A closed batch or seal on its way to the kernel."""
+
+    def __init__(self, segment: Segment, data: bytes, number: i64, *, is_seal: bool) -> None:
+        self.segment: Segment = segment
+        self.offset: i64 = segment.end
+        self.data: bytes = data
+        self.number: i64 = number
+        self.is_seal: bool = is_seal
+
+
+@final
+class Journal:
+    """The open batch, the segments, and two watermarks: `written` and `durable`."""
+
+    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
+        self.is_on: bool = storage is not None
+        self._storage: Storage | None = storage
+        self.segment_size: i64 = segment_size
+        self._ids_ahead: bool = ids_ahead
+        self.epoch: i64 = 1
+        self.wall_offset_ms: i64 = 0
+        # Batches: the one being filled, the newest with a record that is waited for, and how far
+        # the kernel and the disk have come.
+        self.open_number: i64 = 1
+        self.appended: i64 = 0
+        self.written: i64 = 0
+        self.durable: i64 = 0
+        self.next_id: i64 = 1
+        self._id_limit_sealed: i64 = 0
+        self._id_limit_written: i64 = 0
+        self._id_limit_durable: i64 = 0
+        self.records_count: i64 = 0
+        self.moved_count: i64 = 0
+        self._records_sealed: i64 = 0
+        # Newest batch by temperature.
+        self._newest: list[i64] = [0, 0]
+        self._part1 = BytesWriter()
+        self._part2: list[bytes] = []
+        self._part2_size: i64 = 0
+        self._long_jobs: list[Job] = []
+        self._long_offsets: list[i64] = []
+        self.pending: list[Pending] = []
+        self._unsynced: list[str] = []
+        self.segments: dict[int, Segment] = {}
+        self.next_segment: i64 = 1
+        self.next_queue: i64 = 1
+        self.hot: Segment = Segment(0, HOT, 0)
+        self.cold: Segment | None = None
+        self.spares: list[str] = []
+        self.jobs_count: i64 = 0
+        self.is_full: bool = False
+        self._full_until_ms: i64 = 0
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def storage(self) -> Storage:
+        """Return the storage of a journal that is on."""
+        storage = self._storage
+        assert storage is not None
+        return storage
+
+    def admit(self, size: i64, now_ms: i64) -> bool:
+        """Make room for a new job of `size` body bytes; False when the disk has none."""
+        needed: i64 = PUT_SIZE + BODY_CRC_SIZE + size
+        if self._room() - needed < self._promised() and not self._grow(now_ms):
+            return False
+        try:
+            self.make_room(needed)
+        except StorageFull:
+            self._set_full(now_ms)
+            return False
+        return True
+
+    def _room(self) -> i64:
+        return (
+            self.hot.size
+            - self.hot.end
+            - self._open_size()
+            + len(self.spares) * (self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE)
+        )
+
+    def _promised(self) -> i64:
+        # Once there is something to compact, a segment more, so that compaction can always work.
+        spare: i64 = self.segment_size if len(self.segments) > 1 else 0
+        return self.jobs_count * END_ROOM + spare
+
+    def spares_wanted(self) -> i64:
+        """Return how many more spare files there should be."""
+        wanted: i64 = (self._promised() + self.segment_size - 1) // self.segment_size + 1
+        return max(0, wanted - len(self.spares))
+
+    def _grow(self, now_ms: i64) -> bool:
+        if self.is_full and now_ms < self._full_until_ms:
+            return False
+        try:
+            for _ in range(self.spares_wanted()):
+                name = self.new_spare_name()
+                self.storage().create(name, self.segment_size)
+                self.add_spare(name)
+        except StorageFull:
+            self._set_full(now_ms)
+            return False
+        self.is_full = False
+        return True
+
+    def _set_full(self, now_ms: i64) -> None:
+        self.is_full = True
+        self._full_until_ms = now_ms + FULL_RETRY_MS
+
+    def retry_full(self, now_ms: i64) -> None:
+        """Look whether a full disk has room again; called every so often while it is full."""
+        if self.is_full and now_ms >= self._full_until_ms:
+            self._grow(now_ms)
+
+    def note_full(self) -> None:
+        """Note that the disk had no room for a spare file just now."""
+        self._set_full(0)
+
+    def new_spare_name(self) -> str:
+        """Return a name for a spare file that is yet to be made."""
+        return spare_name(self.take_segment_number())
+
+    def take_segment_number(self) -> i64:
+        """Draw a number for a new file; numbers are never used twice."""
+        number = self.next_segment
+        self.next_segment = number + 1
+        return number
+
+    def add_spare(self, name: str) -> None:
+        """Count a spare file as usable."""
+        self.spares.append(name)
+
+    def _open_size(self) -> i64:
+        return BATCH_HEADER_SIZE + len(self._part1) + self._part2_size + SEAL_SIZE
+
+    def make_room(self, size: i64) -> None:
+        """See that `size` more bytes fit into the open batch and its segment."""
+        hot = self.hot
+        if hot.end + self._open_size() + size > hot.size:
+            self._roll(size)
+
+    def _roll(self, size: i64) -> None:
+        """Close the hot segment and go on in a new one that holds at least `size`."""
+        alive_size: i64 = 16 + 4 * (len(self.segments) + 1)
+        overhead: i64 = SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + SEAL_SIZE + alive_size
+        fresh = self.open_segment(HOT, max(self.segment_size, size + overhead))
+        self.seal_batch()
+        self.seal_segment(self.hot)
+        self.hot = fresh
+        self._append_alive()
+
+    def start(self) -> None:
+        """Open the first segment of this boot: a short one, since a boot may be short too."""
+        self.hot = self.open_segment(HOT, min(self.segment_size, FIRST_SEGMENT_SIZE))
+        self._append_alive()
+        self.commit()
+
+    def _append_alive(self) -> None:
+        alive = [number for number in sorted(self.segments) if not self.segments[number].is_leaving]
+        write_alive(self._part1, alive)
+        self.records_count += 1
+
+    def open_segment(self, temperature: i64, size: i64) -> Segment:
+        """Turn a spare into an empty segment whose header and name are on disk."""
+        storage = self.storage()
+        if size == self.segment_size and self.spares:
+            spare = self.spares.pop()
+        else:
+            spare = spare_name(self.take_segment_number())
+            storage.create(spare, size)
+        segment = Segment(self.take_segment_number(), temperature, size)
+        storage.rename(spare, segment.name)
+        header = encode_segment_header(
+            segment, self.epoch, self._id_limit(), self.open_number - 1, self.wall_offset_ms
+        )
+        storage.write(segment.name, 0, header)
+        storage.sync(segment.name)
+        storage.sync_directory()
+        self.segments[segment.number] = segment
+        return segment
+
+    # -- records ------------------------------------------------------------------------------
+
+    def append_put(self, job: Job, body: bytes) -> None:
+        """Append a new job; `admit` has made the room."""
+        part1 = self._part1
+        hot = self.hot
+        size = i64(job.size)
+        start: i64 = len(part1)
+        if size <= INLINE_BODY_MAX:
+            write_put(part1, job, body, 0)
+            offset: i64 = hot.end + BATCH_HEADER_SIZE + start + PUT_SIZE
+            job.place = (hot.number << 32) | offset
+        else:
+            write_put(part1, job, body, self._append_long(job, body))
+            job.place = hot.number << 32
+        hot.live += MOVED_SIZE + size
+        self.jobs_count += 1
+        self._waited(job)
+
+    def _append_long(self, job: Job, body: bytes) -> i64:
+        writer = BytesWriter()
+        write_i64_le(writer, crc32(body))
+        self._part2.append(writer.getvalue())
+        self._part2.append(body)
+        offset = self._part2_size + BODY_CRC_SIZE
+        self._part2_size = offset + len(body)
+        self._long_jobs.append(job)
+        self._long_offsets.append(offset)
+        return offset
+
+    def _waited(self, job: Job) -> None:
+        number = self.open_number
+        job.batch = number
+        self.appended = number
+        self.records_count += 1
+
+    def append_lease(self, job: Job, number: i64, now_ms: i64, ttl_ms: i64, by: i64) -> None:
+        """Append a hand-over. Nobody waits for it, and a full disk goes without it."""
+        if self.is_full:
+            return
+        self.make_room(STATE_SIZE + LEASE_SIZE)
+        self._follow(job)
+        write_lease(self._part1, job, number, now_ms, ttl_ms, by)
+        self.records_count += 1
+
+    def append_end(
+        self, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
+    ) -> None:
+        """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
+        self.make_room(STATE_SIZE + END_SIZE)
+        if state != GONE:
+            self._follow(job)
+        if self.is_full and state == GONE:
+            write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
+        else:
+            write_end(self._part1, job, why, state, rank, due_ms, now_ms)
+        if waited:
+            self._waited(job)
+        else:
+            self.records_count += 1
+        if state == GONE:
+            self.bury_base(job)
+
+    def append_move(self, job: Job, why: int, state: int, due_ms: i64, now_ms: i64) -> None:
+        """Append a change of state that ends no run."""
+        self.make_room(STATE_SIZE + MOVE_SIZE)
+        self._follow(job)
+        write_move(self._part1, job, why, state, due_ms, now_ms)
+        self._waited(job)
+
+    def append_gone(self, job: Job, why: int, now_ms: i64) -> None:
+        """Append the removal of a job nobody holds."""
+        self.make_room(GONE_SIZE)
+        write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
+        self._waited(job)
+        self.bury_base(job)
+
+    def append_queue(self, queue: Queue, name: bytes) -> None:
+        """Append the name behind a queue's number; the caller has made the room."""
+        number = self.next_queue
+        self.next_queue = number + 1
+        queue.number = number
+        write_queue(self._part1, number, queue.next_seq, name)
+        self.records_count += 1
+        queue.segment = i32(self.hot.number)
+        self.hot.live += queue_bytes(queue)
+
+    def append_dropped(self, segment: Segment) -> None:
+        """Append that a segment goes."""
+        self.make_room(DROPPED_SIZE)
+        write_dropped(self._part1, segment.number)
+        segment.is_leaving = True
+        self.records_count += 1
+        self.appended = self.open_number
+
+    def append_clean(self) -> None:
+        """Append the mark of a stop in good order."""
+        self.make_room(8)
+        write_clean(self._part1)
+        self.records_count += 1
+        self.appended = self.open_number
+
+    # -- what compaction would have to save ---------------------------------------------------
+
+    def _follow(self, job: Job) -> None:
+        """Bring the state of a job along if its news so far lies in an older segment.
+
+        So everything since the base is in one segment, `job.trail`, or repeated there, and the older
+        one can go without it.
+        """
+        if job.trail != 0 and i64(job.trail) != self.hot.number:
+            write_state(self._part1, job)
+            self.records_count += 1
+        self.trail(job, self.hot)
+
+    def trail(self, job: Job, segment: Segment) -> None:
+        """Count the news of a job as worth saving in `segment`, and no longer in an older one."""
+        number = segment.number
+        trail = i64(job.trail)
+        if trail != number:
+            if trail != 0:
+                self.segments[trail].live -= STATE_SIZE
+            segment.live += STATE_SIZE
+            job.trail = i32(number)
+
+    def bury_base(self, job: Job) -> None:
+        """Count a job as dead: its bytes no longer live, its kill record lives with its base."""
+        base = job.place >> 32
+        self.segments[base].live -= MOVED_SIZE + i64(job.size)
+        trail = i64(job.trail)
+        if trail != 0:
+            self.segments[trail].live -= STATE_SIZE
+            job.trail = 0
+        self.jobs_count -= 1
+        self.count_kill(self.hot, base)
+
+    def count_kill(self, segment: Segment, base: i64) -> None:
+        """Count a kill record in `segment` for a base in another segment."""
+        if segment.number != base and base in self.segments:
+            segment.kills[base] = segment.kills.get(base, 0) + GONE_SIZE
+            segment.live += GONE_SIZE
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Count the name of a queue that ended as dead."""
+        if queue.segment != 0:
+            self.segments[i64(queue.segment)].live -= queue_bytes(queue)
+            queue.segment = 0
+
+    def forget_segment(self, number: i64) -> None:
+        """Drop a segment from the books; kill records for bases in it are dead now."""
+        del self.segments[number]
+        for segment in self.segments.values():
+            segment.live -= segment.kills.pop(number, 0)
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def has_open_records(self) -> bool:
+        """Tell whether anything was appended since the last batch was closed."""
+        return len(self._part1) > 0
+
+    def newest(self) -> i64:
+        """Return the batch that holds the newest record of any kind."""
+        return self.open_number if len(self._part1) > 0 else self.open_number - 1
+
+    def open_bytes(self) -> i64:
+        """Return the size of the open batch's records."""
+        return len(self._part1) + self._part2_size
+
+    def seal_batch(self) -> None:
+        """Close the open batch, if it holds anything."""
+        if len(self._part1) == 0:
+            return
+        hot = self.hot
+        part1 = self._part1.getvalue()
+        part2 = b"".join(self._part2)
+        start: i64 = hot.end + BATCH_HEADER_SIZE + len(part1)
+        index: i64 = 0
+        for job in self._long_jobs:
+            job.place = (hot.number << 32) | (start + self._long_offsets[index])
+            index += 1
+        self._part1.truncate(0)
+        if self._long_jobs:
+            self._long_jobs.clear()
+            self._long_offsets.clear()
+            self._part2.clear()
+            self._part2_size = 0
+        self._queue_batch(hot, part1, part2)
+
+    def _queue_batch(self, segment: Segment, part1: bytes, part2: bytes) -> None:
+        """Give a batch its number and its place, and line it up for writing."""
+        number = self.open_number
+        data = encode_batch(segment, number, self._head_fields(segment), part1, part2)
+        self._records_sealed = self.records_count
+        self.pending.append(Pending(segment, data, number, is_seal=False))
+        segment.end += len(data)
+        segment.last_batch = number
+        self._newest[segment.temperature] = number
+        self.open_number = number + 1
+
+    def _head_fields(self, segment: Segment) -> HeadFields:
+        self._id_limit_sealed = self._id_limit()
+        fields = HeadFields(self.epoch, self.wall_offset_ms, self._id_limit_sealed)
+        fields.durable = self.durable
+        fields.first_record = self._records_sealed
+        fields.other = self._newest[1 - segment.temperature]
+        return fields
+
+    def _id_limit(self) -> i64:
+        if not self._ids_ahead:
+            return self.next_id
+        return (self.next_id // ID_BLOCK + 2) * ID_BLOCK
+
+    def ids_at_risk(self) -> bool:
+        """Tell whether an id near the limit the disk knows of has been issued."""
+        return self._ids_ahead and self.next_id + ID_BLOCK // 2 > self._id_limit_durable
+
+    def seal_segment(self, segment: Segment) -> None:
+        """Line up the seal of a segment that gets no more batches."""
+        number = self.open_number - 1
+        data = encode_seal(segment, number, self._head_fields(segment))
+        self.pending.append(Pending(segment, data, number, is_seal=True))
+        segment.end += SEAL_SIZE
+        segment.is_sealed = True
+
+    def write_cold(self, saved: Saved) -> None:
+        """Write what compaction saves as one batch of a cold segment, all of it as of now.
+
+        Sealed between two hot batches, so its number orders it against every change before and
+        after; the new places hold from here on.
+        """
+        self.seal_batch()
+        part1 = BytesWriter()
+        offsets = saved.encode(part1)
+        size: i64 = BATCH_HEADER_SIZE + len(part1) + saved.part2_size
+        segment = self._cold_segment(size + SEAL_SIZE)
+        start: i64 = segment.end + BATCH_HEADER_SIZE
+        part2_start: i64 = start + len(part1)
+        for i in range(len(saved.jobs)):
+            job = saved.jobs[i]
+            long = job.size > INLINE_BODY_MAX
+            self.rebase(job, segment, (part2_start if long else start) + offsets[i])
+        for job in saved.states:
+            self.trail(job, segment)
+        for base in saved.kill_bases:
+            self.count_kill(segment, base)
+        for queue in saved.queues:
+            self.forget_queue(queue)
+            queue.segment = i32(segment.number)
+            segment.live += queue_bytes(queue)
+        self.records_count += saved.count()
+        self.moved_count += saved.count()
+        self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2))
+
+    def rebase(self, job: Job, segment: Segment, offset: i64) -> None:
+        """Make a place in `segment` the base of a job that has one elsewhere."""
+        length: i64 = MOVED_SIZE + i64(job.size)
+        self.segments[job.place >> 32].live -= length
+        segment.live += length
+        if job.trail != 0:
+            self.segments[i64(job.trail)].live -= STATE_SIZE
+            job.trail = 0
+        job.place = (segment.number << 32) | offset
+
+    def _cold_segment(self, size: i64) -> Segment:
+        cold = self.cold
+        if cold is not None and cold.end + size <= cold.size:
+            return cold
+        overhead: i64 = SEGMENT_HEADER_SIZE + size
+        fresh = self.open_segment(COLD, max(self.segment_size, overhead))
+        if cold is not None:
+            self.seal_segment(cold)
+        self.cold = fresh
+        return fresh
+
+    # -- to the disk --------------------------------------------------------------------------
+
+    def write_pending(self) -> None:
+        """Hand every closed batch to the kernel, in order.
+
+        Before a seal everything earlier is synced, and the seal itself at once: where a seal is
+        found on disk, all up to its number is there too, and no batch reaches a later segment while
+        an earlier one could still lose its end.
+        """
+        storage = self.storage()
+        pending = self.pending
+        if not pending:
+            return
+        self.pending = []
+        for one in pending:
+            name = one.segment.name
+            if one.is_seal:
+                for unsynced in self.take_unsynced():
+                    storage.sync(unsynced)
+                storage.write(name, one.offset, one.data)
+                storage.sync(name)
+                self.mark_durable(self.written, 0)
+            else:
+                storage.write(name, one.offset, one.data)
+                if name not in self._unsynced:
+                    self._unsynced.append(name)
+                self.written = one.number
+        self._id_limit_written = self._id_limit_sealed
+
+    def take_unsynced(self) -> list[str]:
+        """Return the files to sync for `written` to become durable, oldest write first."""
+        names = self._unsynced
+        self._unsynced = []
+        return names
+
+    def mark_durable(self, number: i64, id_limit: i64) -> None:
+        """Note that everything up to batch `number` is on disk."""
+        self.durable = max(self.durable, number)
+        self._id_limit_durable = max(self._id_limit_durable, id_limit)
+
+    def id_limit_written(self) -> i64:
+        """Return the id limit that the newest written batch carries."""
+        return self._id_limit_written
+
+    def close(self) -> None:
+        """Commit, and seal every segment: the next start has nothing to guess."""
+        self.commit()
+        if self.cold is not None:
+            self.seal_segment(self.cold)
+        self.seal_segment(self.hot)
+        self.write_pending()
+
+    def commit(self) -> None:
+        """Close, write and sync what was appended: all of it is durable on return."""
+        self.seal_batch()
+        self.write_pending()
+        storage = self.storage()
+        for name in self.take_unsynced():
+            storage.sync(name)
+        self.mark_durable(self.written, self._id_limit_written)
+

@@ -1,0 +1,240 @@
+"""The bytes of each record. All integers are little-endian; lengths include everything.
+
+Every record begins with eight bytes: kind u8, three small fields a b c u8, length i32. Then:
+
+    PUT      a family, b codec           8 id · 16 queue i32 · 20 size i32 · 24 rank · 32 created
+                                         40 due · 48 stamp · 56 own · 64 seq · 72 crc · 80 body
+    MOVED    a family, b codec, c state  as PUT up to 72, then the state block, 136 crc · 144 body
+    LEASE    a door                      8 id · 16 number · 24 at · 32 ttl · 40 holder
+    END      a why, b next state         8 id · 16 queue i32 · 20 base segment i32 · 24 rank · 32 due
+                                         40 stamp · 48 attempts i32 · 52 deliveries i32 · 56 created
+                                         64 available · 72 claimed · 80 finished · 88 holder
+    MOVE     a why, b state              8 id · 16 rank · 24 due · 32 stamp · 40 at
+    GONE     a why                       8 id · 16 queue i32 · 20 base segment i32 · 24 at
+    STATE    c state                     8 id · 16 state block
+    QUEUE    -                           8 number i32 · 12 name size i32 · 16 next seq · 24 name
+    ALIVE    -                           8 numbers of all other segments, i32 each
+    DROPPED  -                           8 segment number
+    CLEAN    -                           nothing: the server stopped in good order
+
+    state block (64 bytes): 0 rank · 8 due · 16 delay · 24 deliveries i32 · 28 attempts i32
+                            32 timeouts · 36 releases · 40 buries · 44 kicks i32 · 48 ending · 56 ended
+
+A body over INLINE_BODY_MAX lies in part 2 of its batch, as crc i64 and then the body; the record
+then has the body's offset in part 2 where the crc would stand, and ends there. Either way the eight
+bytes before a body are its checksum, so a body can be read back knowing only where it starts.
+
+A PUT or MOVED is the *base* of its job: exactly one of them per living job is what counts, the
+newest. Every other record changes a job that has a base.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64
+
+from jobyard.model.job import DEAD, LEASED, READY, Job
+from jobyard.model.limits import INLINE_BODY_MAX
+
+KIND_PUT: Final = 1
+KIND_LEASE: Final = 2
+KIND_END: Final = 3
+KIND_MOVE: Final = 4
+KIND_GONE: Final = 5
+KIND_QUEUE: Final = 6
+KIND_DROPPED: Final = 7
+KIND_MOVED: Final = 8
+KIND_STATE: Final = 9
+KIND_ALIVE: Final = 10
+KIND_CLEAN: Final = 11
+
+# Why a run ended (END), a job moved (MOVE) or left (GONE).
+FINISHED: Final = 1
+RELEASED: Final = 2
+BURIED: Final = 3
+EXPIRED: Final = 4
+LET_GO: Final = 5
+KICKED: Final = 6
+REMOVED: Final = 7
+CORRUPT: Final = 8
+
+PUT_SIZE: Final = 80
+MOVED_SIZE: Final = 144
+LEASE_SIZE: Final = 48
+END_SIZE: Final = 96
+MOVE_SIZE: Final = 48
+GONE_SIZE: Final = 32
+STATE_SIZE: Final = 80
+QUEUE_SIZE: Final = 24
+DROPPED_SIZE: Final = 16
+BODY_CRC_SIZE: Final = 8
+
+
+def _begin(out: BytesWriter, kind: int, a: int, b: int, c: int, length: i64) -> None:
+    out.append(kind)
+    out.append(a)
+    out.append(b)
+    out.append(c)
+    write_i32_le(out, i32(length))
+
+
+def base_length(fixed: i64, size: i64) -> i64:
+    """Return the length of a PUT or MOVED in part 1."""
+    return fixed + size if size <= INLINE_BODY_MAX else fixed
+
+
+def write_put(out: BytesWriter, job: Job, body: bytes, part2_offset: i64) -> None:
+    """Encode the put of a job; `part2_offset` is used only when the body is too long to inline."""
+    size = i64(job.size)
+    _begin(out, KIND_PUT, job.family, job.codec, 0, base_length(PUT_SIZE, size))
+    _write_identity(out, job)
+    _write_body(out, body, size, part2_offset)
+
+
+def write_moved(out: BytesWriter, job: Job, body: bytes, part2_offset: i64) -> None:
+    """Encode everything about a living job, as it is now."""
+    size = i64(job.size)
+    state = resting_state(job)
+    _begin(out, KIND_MOVED, job.family, job.codec, state, base_length(MOVED_SIZE, size))
+    _write_identity(out, job)
+    _write_state(out, job)
+    _write_body(out, body, size, part2_offset)
+
+
+def resting_state(job: Job) -> int:
+    """Return the state a job has after a restart: leases do not outlive the boot."""
+    return READY if job.state == LEASED else job.state
+
+
+def _write_identity(out: BytesWriter, job: Job) -> None:
+    write_i64_le(out, job.id)
+    write_i32_le(out, i32(job.queue.number))
+    write_i32_le(out, job.size)
+    write_i64_le(out, job.rank)
+    write_i64_le(out, job.created_ms)
+    write_i64_le(out, job.due_ms)
+    write_i64_le(out, job.stamp)
+    write_i64_le(out, job.own_ms)
+    write_i64_le(out, job.key)
+
+
+def _write_body(out: BytesWriter, body: bytes, size: i64, part2_offset: i64) -> None:
+    if size <= INLINE_BODY_MAX:
+        write_i64_le(out, crc32(body))
+        out.write(body)
+    else:
+        write_i64_le(out, part2_offset)
+
+
+def _write_state(out: BytesWriter, job: Job) -> None:
+    write_i64_le(out, job.rank)
+    write_i64_le(out, job.due_ms)
+    write_i64_le(out, job.delay_ms)
+    write_i32_le(out, job.deliveries)
+    write_i32_le(out, i32(job.attempts))
+    extra = job.extra
+    if extra is None:
+        for _ in range(4):
+            write_i64_le(out, 0)
+        return
+    tally = extra.tally
+    write_i32_le(out, tally.timeouts)
+    write_i32_le(out, tally.releases)
+    write_i32_le(out, tally.buries)
+    write_i32_le(out, tally.kicks)
+    outcome = extra.outcome
+    if outcome is None or job.state != DEAD:
+        write_i64_le(out, 0)
+        write_i64_le(out, 0)
+    else:
+        write_i64_le(out, outcome.key)
+        write_i64_le(out, outcome.ended_ms)
+
+
+def write_state(out: BytesWriter, job: Job) -> None:
+    """Encode all that can change of a job whose base lies elsewhere."""
+    _begin(out, KIND_STATE, 0, 0, resting_state(job), STATE_SIZE)
+    write_i64_le(out, job.id)
+    _write_state(out, job)
+
+
+def write_lease(out: BytesWriter, job: Job, number: i64, now_ms: i64, ttl_ms: i64, by: i64) -> None:
+    """Encode a hand-over to the holder with the number `by`."""
+    _begin(out, KIND_LEASE, job.family, 0, 0, LEASE_SIZE)
+    write_i64_le(out, job.id)
+    write_i64_le(out, number)
+    write_i64_le(out, now_ms)
+    write_i64_le(out, ttl_ms)
+    write_i64_le(out, by)
+
+
+def write_end(
+    out: BytesWriter, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64
+) -> None:
+    """Encode the end of a run: wide, so that it tells the whole attempt by itself."""
+    _begin(out, KIND_END, why, state, 0, END_SIZE)
+    write_i64_le(out, job.id)
+    write_i32_le(out, i32(job.queue.number))
+    write_i32_le(out, i32(job.place >> 32))
+    write_i64_le(out, rank)
+    write_i64_le(out, due_ms)
+    write_i64_le(out, job.stamp)
+    write_i32_le(out, i32(job.attempts))
+    write_i32_le(out, job.deliveries)
+    write_i64_le(out, job.created_ms)
+    write_i64_le(out, job.due_ms)
+    lease = job.lease
+    write_i64_le(out, lease.started_ms if lease is not None else 0)
+    write_i64_le(out, now_ms)
+    write_i64_le(out, lease.book.key if lease is not None else 0)
+
+
+def write_move(
+    out: BytesWriter, job: Job, why: int, state: int, due_ms: i64, now_ms: i64
+) -> None:
+    """Encode a change of state that ends no run."""
+    _begin(out, KIND_MOVE, why, state, 0, MOVE_SIZE)
+    write_i64_le(out, job.id)
+    write_i64_le(out, job.rank)
+    write_i64_le(out, due_ms)
+    write_i64_le(out, job.stamp)
+    write_i64_le(out, now_ms)
+
+
+def write_gone(
+    out: BytesWriter, why: int, job_id: i64, queue: i64, base: i64, now_ms: i64
+) -> None:
+    """Encode that a job is no more; kept for as long as segment `base` exists."""
+    _begin(out, KIND_GONE, why, 0, 0, GONE_SIZE)
+    write_i64_le(out, job_id)
+    write_i32_le(out, i32(queue))
+    write_i32_le(out, i32(base))
+    write_i64_le(out, now_ms)
+
+
+def write_queue(out: BytesWriter, number: i64, next_seq: i64, name: bytes) -> None:
+    """Encode the number by which later records mean a queue."""
+    _begin(out, KIND_QUEUE, 0, 0, 0, QUEUE_SIZE + len(name))
+    write_i32_le(out, i32(number))
+    write_i32_le(out, i32(len(name)))
+    write_i64_le(out, next_seq)
+    out.write(name)
+
+
+def write_dropped(out: BytesWriter, segment: i64) -> None:
+    """Encode that a segment is about to be removed and will not be missed."""
+    _begin(out, KIND_DROPPED, 0, 0, 0, DROPPED_SIZE)
+    write_i64_le(out, segment)
+
+
+def write_alive(out: BytesWriter, segments: list[int]) -> None:
+    """Encode which other segments must be there when this record is read back."""
+    _begin(out, KIND_ALIVE, 0, 0, 0, 8 + 4 * len(segments))
+    for number in segments:
+        write_i32_le(out, i32(number))
+
+
+def write_clean(out: BytesWriter) -> None:
+    """Encode a stop in good order."""
+    _begin(out, KIND_CLEAN, 0, 0, 0, 8)

@@ -1,0 +1,388 @@
+"""Reads the journal back: which batches count, in which order, and where the torn tail begins.
+
+Sealed segments must be whole; any flaw in one refuses the start. The last segments of either
+temperature may be torn. There, what lies beyond the newest batch known to be durable counts only as
+far as its numbers run without a gap; the rest was never answered for and is cut. A flaw before that
+mark is damage, not a torn tail.
+
+`mend` makes the cut final before the server listens: it writes the uncertain batches once more to
+where they are (the page cache may hold what the disk never got), seals the segment there and syncs.
+Interrupted, it does the same again.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import read_i32_le, read_i64_le
+from mypy_extensions import i64
+
+from jobyard.errors import JournalDamaged
+from jobyard.journal.segment import (
+    BATCH_HEADER_SIZE,
+    BATCH_MAGIC,
+    BATCH_MAGIC_BYTES,
+    FORMAT,
+    SEAL_MAGIC,
+    SEAL_MAGIC_BYTES,
+    SEAL_SIZE,
+    SEGMENT_HEADER_SIZE,
+    SEGMENT_MAGIC,
+    BatchHead,
+    HeadFields,
+    Segment,
+    encode_seal,
+    segment_name,
+    segment_number,
+)
+from jobyard.journal.storage import Storage
+
+# Read at once; part 2 of a batch is skipped when it lies past the window.
+WINDOW: Final = 4 << 20
+
+_CRC_AT = BATCH_HEADER_SIZE - 8
+
+
+@final
+class Reader:
+    """Walks the batches of one segment through a window of its bytes."""
+
+    def __init__(self, storage: Storage, segment: Segment) -> None:
+        self._storage = storage
+        self.segment = segment
+        self.data: bytes = b""
+        self._view: memoryview = memoryview(b"")
+        self._start: i64 = 0
+        # Where the next batch should be, and the one just found.
+        self.offset: i64 = SEGMENT_HEADER_SIZE
+        self.at: i64 = 0
+
+    def _need(self, offset: i64, size: i64) -> i64:
+        """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
+        if offset < self._start or offset + size > self._start + len(self.data):
+            if offset + size > self.segment.size:
+                return -1
+            self.data = self._storage.read(self.segment.name, offset, max(size, WINDOW))
+            self._view = memoryview(self.data)
+            self._start = offset
+            if len(self.data) < size:
+                return -1
+        return offset - self._start
+
+    def peek(self, offset: i64) -> BatchHead | None:
+        """Return the batch or seal at `offset` if its header and part 1 are whole."""
+        at = self._need(offset, BATCH_HEADER_SIZE)
+        if at < 0:
+            return None
+        magic = i64(read_i32_le(self.data, at))
+        if magic not in (BATCH_MAGIC, SEAL_MAGIC):
+            return None
+        head = BatchHead(self.data, at)
+        if head.segment != self.segment.number or head.part1_size < 0 or head.part2_size < 0:
+            return None
+        at = self._need(offset, BATCH_HEADER_SIZE + head.part1_size)
+        if at < 0 or offset + head.total_size() > self.segment.size:
+            return None
+        view = self._view
+        crc = crc32(view[at : at + _CRC_AT])
+        body = at + BATCH_HEADER_SIZE
+        if crc32(view[body : body + head.part1_size], crc) != head.crc:
+            return None
+        self.at = at
+        return head
+
+    def next(self) -> BatchHead | None:
+        """Return the next whole batch or seal and step over it."""
+        head = self.peek(self.offset)
+        if head is not None:
+            self.offset += head.total_size()
+        return head
+
+    def is_part2_whole(self, head: BatchHead, offset: i64) -> bool:
+        """Test the long bodies of the batch at `offset`."""
+        if head.part2_size == 0:
+            return True
+        start = offset + BATCH_HEADER_SIZE + head.part1_size
+        data = self._storage.read(self.segment.name, start, head.part2_size)
+        return len(data) == head.part2_size and crc32(data) == head.part2_crc
+
+    def find_batch(self, offset: i64) -> i64:
+        """Return where the first whole batch or seal after `offset` is, or -1."""
+        best: i64 = -1
+        for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
+            at = offset
+            while at < self.segment.size and (best < 0 or at < best):
+                chunk = self._storage.read(self.segment.name, at, WINDOW)
+                hit: i64 = chunk.find(magic)
+                while hit >= 0 and self.peek(at + hit) is None:
+                    hit = chunk.find(magic, hit + 1)
+                if hit >= 0:
+                    best = at + hit if best < 0 else min(best, at + hit)
+                    break
+                # A magic number may straddle two windows.
+                at += max(1, len(chunk) - 3)
+        return best
+
+    def find_stray(self, offset: i64) -> BatchHead | None:
+        """Return the first whole batch or seal anywhere after `offset`."""
+        found = self.find_batch(offset)
+        return self.peek(found) if found >= 0 else None
+
+
+@final
+class Tail:
+    """The end of one stream of segments, where a crash may have left its mark."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.numbers: list[i64] = []
+        self.offsets: list[i64] = []
+        self.durable: i64 = 0
+        # The newest batch of the other temperature that was durable when one of these was written.
+        self.other: i64 = 0
+        self.is_sealed: bool = False
+        self.stray: BatchHead | None = None
+        self.end: i64 = SEGMENT_HEADER_SIZE
+
+
+def _lost_batch(tail: Tail) -> JournalDamaged:
+    why = "a batch known to be on disk cannot be read"
+    return JournalDamaged(tail.segment.name, tail.end, why)
+
+
+def scan_tail(storage: Storage, segment: Segment) -> Tail:
+    """Read a segment that may be torn, testing long bodies too."""
+    tail = Tail(segment)
+    reader = Reader(storage, segment)
+    while True:
+        offset = reader.offset
+        head = reader.next()
+        if head is None or not reader.is_part2_whole(head, offset):
+            tail.stray = reader.find_stray(offset + 1)
+            break
+        tail.durable = max(tail.durable, head.durable)
+        if head.other <= head.durable:
+            tail.other = max(tail.other, head.other)
+        tail.end = reader.offset
+        if head.magic == SEAL_MAGIC:
+            tail.durable = max(tail.durable, head.number)
+            tail.is_sealed = True
+            break
+        tail.numbers.append(head.number)
+        tail.offsets.append(offset)
+    return tail
+
+
+@final
+class Recovery:
+    """What the segments on disk amount to."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.segments: list[Segment] = []
+        self.empty: list[Segment] = []
+        self.epoch: i64 = 0
+        # Newest batch known to be on disk, and the first number that does not count any more.
+        self.durable: i64 = 0
+        self.cut: i64 = 1 << 62
+        self.cut_bytes: i64 = 0
+        self.next_number: i64 = 1
+        self._tails: list[Tail] = []
+
+    def survey(self) -> None:
+        """Find the segments and decide where the journal ends."""
+        for name in sorted(self._storage.names()):
+            number = segment_number(name)
+            if number > 0:
+                self._read_header(name, number)
+        for temperature in (0, 1):
+            self._survey_tail([s for s in self.segments if s.temperature == temperature])
+        self.segments = [s for s in self.segments if s not in self.empty]
+        for tail in self._tails:
+            self.durable = max(self.durable, tail.durable)
+            stray = tail.stray
+            if stray is not None:
+                self.durable = max(self.durable, stray.durable)
+                if stray.magic == SEAL_MAGIC or 0 < stray.previous <= stray.durable:
+                    raise _lost_batch(tail)
+        self._check_ends()
+        self._find_cut()
+
+    def _check_ends(self) -> None:
+        """Refuse when the end of one temperature is lost that the other knows to be durable."""
+        for tail in self._tails:
+            for other in self._tails:
+                is_last = other.numbers and not other.is_sealed
+                if (
+                    is_last
+                    and other.segment.temperature != tail.segment.temperature
+                    and other.numbers[-1] < tail.other
+                ):
+                    raise _lost_batch(other)
+
+    def _read_header(self, name: str, number: int) -> None:
+        storage = self._storage
+        segment = Segment(number, 0, storage.size(name))
+        header = storage.read(name, 0, SEGMENT_HEADER_SIZE)
+        whole = (
+            len(header) == SEGMENT_HEADER_SIZE
+            and header.startswith(SEGMENT_MAGIC)
+            and read_i64_le(header, 56) == crc32(header[:56])
+        )
+        if whole and read_i32_le(header, 8) > FORMAT:
+            raise JournalDamaged(name, 8, "written by a newer Jobyard; this one cannot read it")
+        if not whole or read_i32_le(header, 12) != number:
+            # A header is synced before the first batch is written, so a bad one means no batches,
+            # unless batches of this very segment say otherwise.
+            if Reader(storage, segment).find_stray(SEGMENT_HEADER_SIZE) is not None:
+                raise JournalDamaged(name, 0, "the header of a segment in use is damaged")
+            self.empty.append(segment)
+            return
+        segment.temperature = i64(read_i32_le(header, 20))
+        self.epoch = max(self.epoch, i64(read_i32_le(header, 16)))
+        self.segments.append(segment)
+
+    def _survey_tail(self, segments: list[Segment]) -> None:
+        """Scan from the last segment back to the second that holds batches.
+
+        The last may be torn. The one before is sealed, and its seal says what was durable then.
+        """
+        found = 0
+        for segment in reversed(segments):
+            tail = scan_tail(self._storage, segment)
+            if tail.numbers or tail.stray is not None or tail.is_sealed:
+                if found > 0 and not tail.is_sealed:
+                    raise JournalDamaged(segment.name, tail.end, "the segment has no readable end")
+                self._tails.append(tail)
+                found += 1
+            else:
+                self.empty.append(segment)
+            if found == 2:
+                return
+
+    def _find_cut(self) -> None:
+        known = sorted({number for tail in self._tails for number in tail.numbers})
+        expected = self.durable + 1
+        for number in known:
+            if number < expected:
+                continue
+            if number > expected:
+                break
+            expected += 1
+        self.cut = expected
+        self.next_number = max(self.next_number, expected)
+        for tail in self._tails:
+            while tail.numbers and tail.numbers[-1] >= self.cut:
+                tail.numbers.pop()
+                tail.end = tail.offsets.pop()
+                tail.is_sealed = False
+            if not tail.is_sealed:
+                self.cut_bytes += self._torn_bytes(tail)
+            tail.segment.end = tail.end
+
+    def _torn_bytes(self, tail: Tail) -> i64:
+        """Return the size of what was begun behind the end of a tail: nothing, mostly.
+
+        A recycled file is full of an older use's batches there; those are no torn tail.
+        """
+        head = self._storage.read(tail.segment.name, tail.end, BATCH_HEADER_SIZE)
+        if len(head) < BATCH_HEADER_SIZE or not head.startswith(BATCH_MAGIC_BYTES):
+            return 0
+        begun = BatchHead(head, 0)
+        return begun.total_size() if begun.segment == tail.segment.number else 0
+
+    def streams(self) -> list[list[Segment]]:
+        """Return the hot and the cold segments, each in the order of their batches."""
+        return [[s for s in self.segments if s.temperature == t] for t in (0, 1)]
+
+    def mend(self, fields: HeadFields) -> None:
+        """Make the cut final: uncertain batches written again, seals set, empty files removed."""
+        storage = self._storage
+        for tail in self._tails:
+            if tail.is_sealed:
+                continue
+            segment = tail.segment
+            for i in range(len(tail.numbers)):
+                if tail.numbers[i] > self.durable:
+                    start = tail.offsets[i]
+                    stop = tail.offsets[i + 1] if i + 1 < len(tail.offsets) else tail.end
+                    storage.write(
+                        segment.name, start, storage.read(segment.name, start, stop - start)
+                    )
+            segment.last_batch = tail.numbers[-1] if tail.numbers else 0
+            # What follows the cut must be on disk before the seal that covers it.
+            storage.sync(segment.name)
+        for tail in self._tails:
+            if tail.is_sealed:
+                continue
+            segment = tail.segment
+            seal = encode_seal(segment, self.next_number - 1, fields)
+            if tail.end + SEAL_SIZE > segment.size:
+                raise JournalDamaged(segment.name, tail.end, "no room is left for the seal")
+            storage.write(segment.name, tail.end, seal)
+            storage.sync(segment.name)
+            segment.end = tail.end + SEAL_SIZE
+            storage.truncate(segment.name, segment.end)
+            segment.size = segment.end
+        for segment in self.empty:
+            storage.unlink(segment.name)
+        storage.sync_directory()
+
+
+@final
+class Merge:
+    """Batches of the hot and the cold segments in the order of their numbers."""
+
+    def __init__(self, storage: Storage, recovery: Recovery) -> None:
+        self._storage = storage
+        self._cut: i64 = recovery.cut
+        self._streams = recovery.streams()
+        self._readers: list[Reader | None] = [None, None]
+        self._heads: list[BatchHead | None] = [None, None]
+        self.batch_offset: i64 = 0
+
+    def next(self) -> tuple[Reader, BatchHead] | None:
+        """Return the next batch and the reader whose `data` at `at` holds it."""
+        for side in (0, 1):
+            if self._heads[side] is None:
+                self._heads[side] = self._advance(side)
+        hot = self._heads[0]
+        cold = self._heads[1]
+        if hot is None and cold is None:
+            return None
+        side = 0 if cold is None or (hot is not None and hot.number < cold.number) else 1
+        head = self._heads[side]
+        reader = self._readers[side]
+        assert head is not None and reader is not None
+        self._heads[side] = None
+        self.batch_offset = reader.offset - head.total_size()
+        return reader, head
+
+    def _advance(self, side: int) -> BatchHead | None:
+        while True:
+            reader = self._readers[side]
+            if reader is None:
+                if not self._streams[side]:
+                    return None
+                reader = Reader(self._storage, self._streams[side].pop(0))
+                self._readers[side] = reader
+            head = reader.next()
+            if head is not None and head.magic == BATCH_MAGIC and head.number < self._cut:
+                return head
+            if not self._streams[side]:
+                return None
+            if head is None or head.magic != SEAL_MAGIC:
+                raise JournalDamaged(
+                    reader.segment.name, reader.offset, "a sealed segment cannot be read to its end"
+                )
+            reader.segment.end = reader.offset
+            reader.segment.is_sealed = True
+            self._readers[side] = None
+
+
+def missing_segment(expected: set[int], present: list[Segment]) -> str | None:
+    """Return the name of a segment that should be there and is not."""
+    there = {segment.number for segment in present}
+    for number in sorted(expected):
+        if number not in there:
+            return segment_name(number)
+    return None

@@ -1,0 +1,100 @@
+"""What compaction takes out of a segment before it goes, and how that is written again.
+
+Bases of living jobs are written whole, as MOVED; other news of living jobs as one STATE; kill records
+whose base still exists again as GONE; names of living queues again as QUEUE.
+"""
+
+from typing import final
+from zlib import crc32
+
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64
+
+from jobyard.journal.record import (
+    BODY_CRC_SIZE,
+    MOVED_SIZE,
+    QUEUE_SIZE,
+    REMOVED,
+    STATE_SIZE,
+    write_gone,
+    write_moved,
+    write_queue,
+    write_state,
+)
+from jobyard.model.job import Job
+from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.queue import Queue
+
+
+def queue_bytes(queue: Queue) -> i64:
+    """Return what the record of a queue's name weighs."""
+    return QUEUE_SIZE + len(queue.name)
+
+
+@final
+class Saved:
+    """The contents of one cold batch in the making."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self._bodies: list[bytes] = []
+        self.states: list[Job] = []
+        self._kill_ids: list[i64] = []
+        self.kill_bases: list[i64] = []
+        self.queues: list[Queue] = []
+        self.part2: list[bytes] = []
+        self.part2_size: i64 = 0
+        # A guess of the batch's size, to keep slices of work short.
+        self.size: i64 = 0
+
+    def add_job(self, job: Job, body: bytes) -> None:
+        """Save a job whose base goes."""
+        self.jobs.append(job)
+        self._bodies.append(body)
+        self.size += MOVED_SIZE + len(body)
+
+    def add_state(self, job: Job) -> None:
+        """Save the newest news of a job whose base stays."""
+        self.states.append(job)
+        self.size += STATE_SIZE
+
+    def add_kill(self, job_id: i64, base: i64) -> None:
+        """Save the death of a job whose base stays."""
+        self._kill_ids.append(job_id)
+        self.kill_bases.append(base)
+        self.size += STATE_SIZE
+
+    def add_queue(self, queue: Queue) -> None:
+        """Save the name of a queue."""
+        self.queues.append(queue)
+        self.size += queue_bytes(queue)
+
+    def count(self) -> i64:
+        """Return the number of records."""
+        return len(self.jobs) + len(self.states) + len(self._kill_ids) + len(self.queues)
+
+    def encode(self, part1: BytesWriter) -> list[i64]:
+        """Write all records; return where each job's body begins in its part of the batch."""
+        for queue in self.queues:
+            write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
+        for i in range(len(self._kill_ids)):
+            write_gone(part1, REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
+        for job in self.states:
+            write_state(part1, job)
+        offsets: list[i64] = []
+        for i in range(len(self.jobs)):
+            job = self.jobs[i]
+            body = self._bodies[i]
+            if job.size <= INLINE_BODY_MAX:
+                write_moved(part1, job, body, 0)
+                offsets.append(len(part1) - len(body))
+                continue
+            crc = BytesWriter()
+            write_i64_le(crc, crc32(body))
+            self.part2.append(crc.getvalue())
+            self.part2.append(body)
+            self.part2_size += BODY_CRC_SIZE
+            write_moved(part1, job, body, self.part2_size)
+            offsets.append(self.part2_size)
+            self.part2_size += len(body)
+        return offsets

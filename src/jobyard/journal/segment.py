@@ -1,0 +1,188 @@
+"""One file of the journal: its name, its header, its batches and its seal, as bytes.
+
+    segment header, 64 bytes        batch header, 96 bytes             seal, 96 bytes
+     0  magic "JOBYARD\\n"            0  magic "JYBT" i32                0  magic "JYSL" i32
+     8  format i32                   4  part 1 size i32                 4  0
+    12  segment number i32           8  part 2 size                     8  0
+    16  epoch i32                   16  batch number                   16  newest batch number
+    20  temperature i32             24  segment number i32             24  segment number i32
+    24  next id                     28  epoch i32                      28  epoch i32
+    32  last batch number           32  wall - steady ms               32  0
+    40  wall - steady ms            40  next id                        40  next id
+    48  0                           48  newest durable batch           48  newest durable batch
+    56  crc of bytes 0-55           56  first record number            56  next record number
+                                    64  batch before it in this file   64  last batch in this file
+                                    72  newest of other temperature    72  same
+                                    80  crc of part 2                  80  0
+                                    88  crc of bytes 0-87 and part 1   88  crc of bytes 0-87
+
+A batch is header, part 1 (records) and part 2 (bodies too long to inline). The segment number stands
+under the checksum, so what an older use of a recycled file left behind is never read as new.
+A sealed segment is never written again. Segments are hot (fresh records) or cold (what compaction
+saved); batch numbers run through both, and replay follows the numbers.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64
+
+FORMAT: Final = 1
+SEGMENT_MAGIC: Final = b"JOBYARD\n"
+BATCH_MAGIC: Final = 0x5442594A
+BATCH_MAGIC_BYTES: Final = b"JYBT"
+SEAL_MAGIC: Final = 0x4C53594A
+SEAL_MAGIC_BYTES: Final = b"JYSL"
+SEGMENT_HEADER_SIZE: Final = 64
+BATCH_HEADER_SIZE: Final = 96
+SEAL_SIZE: Final = 96
+HOT: Final = 0
+COLD: Final = 1
+
+_NAME_TAIL = ".journal"
+_SPARE_TAIL = ".spare"
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{number:010d}{_NAME_TAIL}"
+
+
+def spare_name(number: int) -> str:
+    """Return the file name of an unused, preallocated file."""
+    return f"{number:010d}{_SPARE_TAIL}"
+
+
+def segment_number(name: str) -> int:
+    """Return the number in a segment's file name, or 0 for any other file."""
+    return _number(name, _NAME_TAIL)
+
+
+def spare_number(name: str) -> int:
+    """Return the number in a spare's file name, or 0 for any other file."""
+    return _number(name, _SPARE_TAIL)
+
+
+def _number(name: str, tail: str) -> int:
+    stem = name.removesuffix(tail)
+    return int(stem) if stem != name and stem.isdigit() else 0
+
+
+@final
+class Segment:
+    """What the server knows of a segment without reading it."""
+
+    def __init__(self, number: i64, temperature: i64, size: i64) -> None:
+        self.number: i64 = number
+        self.name: str = segment_name(number)
+        self.temperature: i64 = temperature
+        self.size: i64 = size
+        # Where the next batch goes; once sealed, where the seal ends.
+        self.end: i64 = SEGMENT_HEADER_SIZE
+        self.is_sealed: bool = False
+        # Announced as going: whoever reads the journal back must not miss it.
+        self.is_leaving: bool = False
+        # Number of the last batch in it.
+        self.last_batch: i64 = 0
+        # Bytes that compaction would have to save.
+        self.live: i64 = 0
+        # Bytes of kill records by the segment of the base they kill; part of `live`.
+        self.kills: dict[int, int] = {}
+
+
+def encode_segment_header(
+    segment: Segment, epoch: i64, next_id: i64, last_batch: i64, wall_ms: i64
+) -> bytes:
+    """Return the first 64 bytes of a segment."""
+    out = BytesWriter()
+    out.write(SEGMENT_MAGIC)
+    write_i32_le(out, FORMAT)
+    write_i32_le(out, i32(segment.number))
+    write_i32_le(out, i32(epoch))
+    write_i32_le(out, i32(segment.temperature))
+    write_i64_le(out, next_id)
+    write_i64_le(out, last_batch)
+    write_i64_le(out, wall_ms)
+    write_i64_le(out, 0)
+    write_i64_le(out, crc32(out.getvalue()))
+    return out.getvalue()
+
+
+@final
+class BatchHead:
+    """The header of a batch or seal, read back."""
+
+    def __init__(self, data: bytes, at: i64) -> None:
+        self.magic: i64 = i64(read_i32_le(data, at))
+        self.part1_size: i64 = i64(read_i32_le(data, at + 4))
+        self.part2_size: i64 = read_i64_le(data, at + 8)
+        self.number: i64 = read_i64_le(data, at + 16)
+        self.segment: i64 = i64(read_i32_le(data, at + 24))
+        self.epoch: i64 = i64(read_i32_le(data, at + 28))
+        self.wall_offset_ms: i64 = read_i64_le(data, at + 32)
+        self.next_id: i64 = read_i64_le(data, at + 40)
+        self.durable: i64 = read_i64_le(data, at + 48)
+        self.first_record: i64 = read_i64_le(data, at + 56)
+        self.previous: i64 = read_i64_le(data, at + 64)
+        self.other: i64 = read_i64_le(data, at + 72)
+        self.part2_crc: i64 = read_i64_le(data, at + 80)
+        self.crc: i64 = read_i64_le(data, at + 88)
+
+    def total_size(self) -> i64:
+        """Return the size of the whole batch."""
+        return BATCH_HEADER_SIZE + self.part1_size + self.part2_size
+
+
+@final
+class HeadFields:
+    """What a batch header says about the state of the whole journal."""
+
+    def __init__(self, epoch: i64, wall_offset_ms: i64, next_id: i64) -> None:
+        self.epoch: i64 = epoch
+        self.wall_offset_ms: i64 = wall_offset_ms
+        self.next_id: i64 = next_id
+        self.durable: i64 = 0
+        self.first_record: i64 = 0
+        # Newest batch of the other temperature: shows when the end of that stream is lost.
+        self.other: i64 = 0
+
+
+def encode_batch(
+    segment: Segment, number: i64, fields: HeadFields, part1: bytes, part2: bytes
+) -> bytes:
+    """Return a whole batch."""
+    out = _encode_head(BATCH_MAGIC, segment, number, fields, (len(part1), len(part2)))
+    write_i64_le(out, crc32(part2) if part2 else 0)
+    write_i64_le(out, crc32(part1, crc32(out.getvalue())))
+    out.write(part1)
+    if part2:
+        out.write(part2)
+    return out.getvalue()
+
+
+def encode_seal(segment: Segment, number: i64, fields: HeadFields) -> bytes:
+    """Return the mark after which nothing of a segment counts."""
+    out = _encode_head(SEAL_MAGIC, segment, number, fields, (0, 0))
+    write_i64_le(out, 0)
+    write_i64_le(out, crc32(out.getvalue()))
+    return out.getvalue()
+
+
+def _encode_head(
+    magic: i64, segment: Segment, number: i64, fields: HeadFields, sizes: tuple[i64, i64]
+) -> BytesWriter:
+    out = BytesWriter()
+    write_i32_le(out, i32(magic))
+    write_i32_le(out, i32(sizes[0]))
+    write_i64_le(out, sizes[1])
+    write_i64_le(out, number)
+    write_i32_le(out, i32(segment.number))
+    write_i32_le(out, i32(fields.epoch))
+    write_i64_le(out, fields.wall_offset_ms)
+    write_i64_le(out, fields.next_id)
+    write_i64_le(out, fields.durable)
+    write_i64_le(out, fields.first_record)
+    write_i64_le(out, segment.last_batch)
+    write_i64_le(out, fields.other)
+    return out

@@ -1,0 +1,32 @@
+"""Every limit of the yard, with its reason. One place per number."""
+
+from typing import Final
+
+# beanstalkd: `pause-tube` + a 200-byte name + the greatest delay + CRLF.
+LINE_SIZE_MAX: Final = 224
+TUBE_NAME_SIZE_MAX: Final = 200
+# Inside, a name may be longer than beanstalk allows: the other doors take up to 256 characters.
+QUEUE_NAME_SIZE_MAX: Final = 256
+
+JOB_SIZE_DEFAULT: Final = 65535
+JOB_SIZE_MAX: Final = 1 << 30
+
+U32_MAX: Final = (1 << 32) - 1
+U64_MAX: Final = (1 << 64) - 1
+# Inside, ids are signed: an id past this cannot have been issued, so it is simply not found.
+ID_MAX: Final = (1 << 63) - 1
+
+# beanstalkd counts a ready job below this rank as urgent.
+URGENT_RANK: Final = 1024
+
+# A later moment than any timer; also "no timer".
+NEVER_MS: Final = 1 << 62
+
+# Bodies up to this size lie inside part 1 of a batch, which recovery reads whole.
+INLINE_BODY_MAX: Final = 4096
+
+# Input a waiting connection may send ahead before its socket is left unread.
+READ_AHEAD_MAX: Final = 64 * 1024
+
+# Firings of timers per turn: about 2 ms of work, so that no burst of timers starves the sockets.
+FIRINGS_PER_TURN: Final = 2000

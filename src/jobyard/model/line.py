@@ -1,0 +1,63 @@
+"""An append-ordered list of items with rising, immutable keys.
+
+Removal marks an item stale in O(1); the list is swept when stale items outnumber a quarter of the
+live ones. Unlike a heap it can be paged through in order, and unlike a deque it can lose a member
+in the middle. The dead jobs of a queue stand in one, in the order of their ends.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from jobyard.model.item import Item
+
+STALE = -1
+LIVE = 0
+
+
+@final
+class Line:
+    """Items by rising `key`; `pos` is LIVE while the item stands here."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.live_count: i64 = 0
+        self._head: i64 = 0
+
+    def append(self, item: Item) -> None:
+        """Add an item whose key is greater than that of every item before it."""
+        items = self.items
+        assert not items or items[-1].key < item.key
+        items.append(item)
+        item.pos = 0
+        self.live_count += 1
+
+    def first(self) -> Item | None:
+        """Return the live item with the least key."""
+        items = self.items
+        head = self._head
+        count: i64 = len(items)
+        while head < count:
+            item = items[head]
+            if item.pos == 0:
+                self._head = head
+                return item
+            head += 1
+        self._head = head
+        return None
+
+    def remove(self, item: Item) -> None:
+        """Mark a live item stale."""
+        assert item.pos == 0
+        item.pos = -1
+        self.live_count -= 1
+        if len(self.items) - self.live_count > self.live_count // 4 + 64:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self.items = [item for item in self.items if item.pos == 0]
+        self._head = 0
+
+    def live(self) -> list[Item]:
+        """Return the live items in order."""
+        return [item for item in self.items if item.pos == 0]

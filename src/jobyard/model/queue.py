@@ -1,0 +1,154 @@
+"""A queue, those who wait at it, and the leases on what left it.
+
+A queue exists while it holds a job in any state, while somebody uses or watches it, or while it is
+pinned; the engine drops it when the last of these goes. Waiters are served first come first served
+per queue; one waiter may wait at many queues and is unlinked from all of them when served.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i32, i64, trait
+
+from jobyard.model.heap import Heap
+from jobyard.model.item import Item
+from jobyard.model.job import Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.line import Line
+
+
+@final
+class Lease(Item):
+    """One hand-over of one job. `key` is its number in this boot, `sort_key` its deadline."""
+
+    def __init__(  # noqa: PLR0913  a lease is born with all of this known
+        self, number: i64, job: Job, book: Book, now_ms: i64, ttl_ms: i64, body: bytes
+    ) -> None:
+        super().__init__(number, now_ms + ttl_ms, number)
+        self.job: Job = job
+        self.book: Book = book
+        # The body as handed over; the job itself may keep it on disk only.
+        self.body: bytes = body
+        self.started_ms: i64 = now_ms
+        self.ttl_ms: i64 = ttl_ms
+
+
+@final
+class Book(Item):
+    """The leases of one holder, soonest deadline first.
+
+    As a timer the book may ring early, never late: a lease that ends leaves the timer as it is, and
+    an early ring looks for the next deadline. One ring per lease length is cheaper than two heap
+    moves per lease.
+    """
+
+    def __init__(self, number: i64, holder: Holder) -> None:
+        super().__init__(number, NEVER_MS, number)
+        self.holder: Holder = holder
+        self.leases = Heap()
+
+    def soonest_ms(self) -> i64:
+        """Return the first deadline, or NEVER_MS."""
+        leases = self.leases.items
+        return leases[0].sort_key if leases else NEVER_MS
+
+
+@trait
+class Holder:
+    """What the engine knows of a session: it can be given a job, or told that none came."""
+
+    def given(self, lease: Lease) -> None:
+        """Take the job this holder waited for."""
+
+    def waited_enough(self, *, is_deadline_soon: bool) -> None:
+        """Stop waiting: the time is over, or a lease of this holder is about to end."""
+
+
+@final
+class Link:
+    """A waiter's place in the line of one queue."""
+
+    def __init__(self, waiter: Waiter, queue: Queue) -> None:
+        self.waiter: Waiter = waiter
+        self.queue: Queue = queue
+        self.before: Link | None = None
+        self.after: Link | None = None
+
+
+@final
+class Waiter(Item):
+    """A holder that waits for a job from any of some queues. `sort_key` is its next alarm."""
+
+    def __init__(self, number: i64, book: Book, until_ms: i64, soon_ms: i64) -> None:
+        super().__init__(number, min(until_ms, soon_ms), number)
+        self.book: Book = book
+        self.until_ms: i64 = until_ms
+        self.soon_ms: i64 = soon_ms
+        self.links: list[Link] = []
+
+
+@final
+class Queue(Item):
+    """One queue, whatever its doors call it. `sort_key` is its next timer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self.name: str = name
+        # Number in the journal; 0 until a record first names the queue.
+        self.number: i64 = 0
+        # Segment that holds the record of its name.
+        self.segment: i32 = 0
+        self.next_seq: i64 = 1
+        self.endings: i64 = 0
+        self.ready = Heap()
+        self.delayed = Heap()
+        self.dead = Line()
+        self.leased_count: i64 = 0
+        self.urgent_count: i64 = 0
+        self.users_count: i64 = 0
+        self.watchers_count: i64 = 0
+        self.is_pinned: bool = False
+        self.first_link: Link | None = None
+        self.last_link: Link | None = None
+        self.waiting_count: i64 = 0
+        self.pause_until_ms: i64 = 0
+        self.pause_ms: i64 = 0
+        # Since the queue was made; they die with it, as beanstalkd's do.
+        self.total_count: i64 = 0
+        self.finished_count: i64 = 0
+        self.pauses_count: i64 = 0
+
+    def jobs_count(self) -> i64:
+        """Return the number of jobs in any state."""
+        standing: i64 = len(self.ready.items) + len(self.delayed.items)
+        return standing + self.dead.live_count + self.leased_count
+
+    def link(self, waiter: Waiter) -> None:
+        """Put a waiter at the end of the line."""
+        link = Link(waiter, self)
+        last = self.last_link
+        if last is None:
+            self.first_link = link
+        else:
+            last.after = link
+            link.before = last
+        self.last_link = link
+        self.waiting_count += 1
+        waiter.links.append(link)
+
+    def unlink(self, link: Link) -> None:
+        """Take a waiter out of the line, wherever it stands."""
+        before = link.before
+        after = link.after
+        if before is None:
+            self.first_link = after
+        else:
+            before.after = after
+        if after is None:
+            self.last_link = before
+        else:
+            after.before = before
+        link.before = None
+        link.after = None
+        self.waiting_count -= 1

@@ -1,0 +1,138 @@
+"""What an address in a setting means: `host:port`, `[::1]:port`, `:port`, `unix:PATH`.
+
+Pure text: nothing here resolves a name or opens a socket (that is sockets.py). A door that is
+"off" has no address and never reaches this module. The invariant: `parse_address(a.text) == a`.
+
+    127.0.0.1:11300   one IPv4 address             [::1]:11300   one IPv6 address
+    localhost:0       every address of that name, on one free port
+    :11300  *:11300   every interface, IPv4 and IPv6
+    unix:/run/x.sock  a socket file; a relative path starts at the working directory
+"""
+
+import os
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+PORT_MAX: Final = 65535
+# sun_path holds 108 bytes with its closing NUL; bind() would cut or refuse anything longer.
+PATH_SIZE_MAX: Final = 107
+
+UNIX_PREFIX: Final = "unix:"
+
+
+class BadAddress(ValueError):
+    """The text is not an address; the message says what is wrong and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A host and a port. The empty host is every interface; port 0 is any free port."""
+
+    host: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        """The address as a user writes it and as the ready line shows it."""
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host or '*'}:{self.port}"
+
+    @property
+    def is_public(self) -> bool:
+        """Whether another machine might reach it.
+
+        A name is taken as public unless it is `localhost`: what it resolves to is not known
+        here and may change, and the wrong guess must be the harmless one.
+        """
+        if self.host.lower() == "localhost":
+            return False
+        ip = _parse_ip(self.host)
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            return not ip.ipv4_mapped.is_loopback
+        return ip is None or not ip.is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket file."""
+
+    path: str
+
+    @property
+    def text(self) -> str:
+        """The address as a user writes it and as the ready line shows it."""
+        return f"{UNIX_PREFIX}{self.path}"
+
+    @property
+    def is_public(self) -> bool:
+        """Never: the file system decides who may connect."""
+        return False
+
+
+Address = TcpAddress | UnixAddress
+
+
+def parse_address(text: str) -> Address:
+    """Read an address, or raise BadAddress with a line fit for the user."""
+    if text.startswith(UNIX_PREFIX):
+        return parse_path(text.removeprefix(UNIX_PREFIX))
+    if "://" in text:
+        raise BadAddress(f"{text!r} is a URL; an address is host:port or unix:PATH")
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise BadAddress(_without_port(text))
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not isinstance(_parse_ip(host), IPv6Address):
+            raise BadAddress(f"[{host}] is not an IPv6 address")
+    elif ":" in host:
+        raise BadAddress(f"{text!r}: write an IPv6 address in brackets, as in [::1]:11300")
+    return TcpAddress(_parse_host(host), parse_port(port))
+
+
+def parse_port(text: str) -> int:
+    """Read a port number; 0 stands for any free one."""
+    # int() alone would also take "+1", " 1", "1_0" and digits of other scripts.
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
+        raise BadAddress(f"{text!r} is not a port (0 to {PORT_MAX})")
+    return int(text)
+
+
+def parse_path(path: str) -> UnixAddress:
+    """Read what follows `unix:`."""
+    if not path:
+        raise BadAddress("unix: needs the path of a socket file, as in unix:/run/jobyard.sock")
+    if "\0" in path:
+        raise BadAddress("the path of a socket file may not contain a NUL")
+    size = len(os.fsencode(path))
+    if size > PATH_SIZE_MAX:
+        raise BadAddress(
+            f"the path of a socket file is {size} bytes long; at most {PATH_SIZE_MAX} are possible"
+        )
+    return UnixAddress(path)
+
+
+def _parse_host(host: str) -> str:
+    if host in {"", "*"}:
+        return ""
+    if not host.isprintable() or any(char in " /[]@" for char in host):
+        raise BadAddress(f"{host!r} is not a host name or IP address")
+    # A name made of digits and dots would be looked up, and some resolvers read 127.1 their way.
+    if all(part.isdigit() for part in host.split(".")) and _parse_ip(host) is None:
+        raise BadAddress(f"{host!r} is not an IPv4 address")
+    return host
+
+
+def _parse_ip(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _without_port(text: str) -> str:
+    if text.isascii() and text.isdigit():
+        return f"{text!r} has no host; write 127.0.0.1:{text}, or :{text} for every interface"
+    return f"{text!r} has no port; an address is host:port or unix:PATH"

@@ -1,0 +1,266 @@
+"""Decides when what was appended goes to the disk, and lets the answers go that waited for it.
+
+At the end of every turn in which someone waits: one write, one sync, one release. While syncs are
+quick they run inline, which costs less than a thread switch; once they are slow they run in the one
+worker thread, and what arrives meanwhile is the next batch. No timer delays a commit.
+
+A failed write or sync raises StorageFailed out of the turn, before any answer: the server stops.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.yard import Yard
+from jobyard.errors import StorageFailed, StorageFull
+from jobyard.journal.gate import Gate
+from jobyard.model.limits import NEVER_MS
+from jobyard.server.disk import FileStorage
+from jobyard.server.turn import Commits
+
+# Durability classes: answer after the sync, after the write, or after the write and never sync.
+SYNC: Final = "sync"
+OS: Final = "os"
+OFF: Final = "off"
+
+# Records that nobody waits for reach the disk this soon.
+LAZY_MS: Final = 50
+# ... or as soon as they are this many.
+LAZY_BYTES: Final = 1 << 20
+# Mean sync time from which a thread is worth its switches, and below which inline is again.
+# A thread costs about 30 us a commit; a sync of 0.3 ms is ten times that.
+THREAD_FROM_S: Final = 0.0003
+INLINE_BELOW_S: Final = 0.0002
+
+
+class Worker:
+    """The one thread beside the loop: runs syncs and makes spare files, in order."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="jobyard-sync", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Callable[[], Callable[[], None]]) -> None:
+        """Run `task` in the thread, and what it returns in the loop."""
+
+        def run() -> None:
+            self._done.put(task())
+
+        self._tasks.put(run)
+
+    def _run(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None:
+                return
+            try:
+                task()
+            except (StorageFailed, StorageFull, OSError) as error:
+                self._failure = error
+            self._wake()
+
+    def collect(self) -> None:
+        """Run what finished tasks left for the loop; raise what one of them failed with."""
+        while not self._done.empty():
+            self._done.get()()
+        failure = self._failure
+        if failure is not None:
+            raise StorageFailed(str(failure))
+
+    def stop(self) -> None:
+        """End the thread after what it has begun."""
+        self._tasks.put(None)
+        self._thread.join()
+
+
+@final
+class Committer(Commits):
+    """Commits of one yard in one durability class."""
+
+    def __init__(  # noqa: PLR0913  a commit touches all of these
+        self,
+        yard: Yard,
+        gate: Gate,
+        storage: FileStorage,
+        worker: Worker,
+        durability: str,
+        interval_ms: int,
+    ) -> None:
+        self._yard = yard
+        self._journal = yard.journal
+        self._gate = gate
+        self._storage = storage
+        self._worker = worker
+        self._durability = durability
+        self._interval_ms = interval_ms
+        self._mean_sync_s = 0.0
+        self._is_inline = True
+        self._is_syncing = False
+        self._is_making_spare = False
+        self._lazy_since_ms: i64 = NEVER_MS
+        self._synced_ms: i64 = 0
+        self.commits_count = 0
+
+    def turn(self, now_ms: int) -> int:
+        """Commit what someone waits for; return when to be called again at the latest."""
+        journal = self._journal
+        is_open = journal.has_open_records() or bool(journal.pending)
+        if self._durability == SYNC:
+            if not is_open:
+                self._lazy_since_ms = NEVER_MS
+            elif self._is_due(now_ms):
+                if self._is_syncing:
+                    return NEVER_MS
+                self._commit()
+                self._lazy_since_ms = NEVER_MS
+        else:
+            self._write(now_ms, is_open=is_open)
+        self._make_spare()
+        if journal.is_full:
+            journal.retry_full(now_ms)
+            return min(self._next_ms(), now_ms + 200)
+        return self._next_ms()
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Tell whether someone waits, or unwaited records have lain long enough."""
+        if self._gate.held or self._journal.pending:
+            return True
+        if self._lazy_since_ms == NEVER_MS:
+            self._lazy_since_ms = now_ms
+        return (
+            now_ms - self._lazy_since_ms >= LAZY_MS or self._journal.open_bytes() > LAZY_BYTES
+        )
+
+    def _next_ms(self) -> int:
+        if self._lazy_since_ms != NEVER_MS:
+            return self._lazy_since_ms + LAZY_MS
+        if self._durability == OS and self._journal.durable < self._journal.written:
+            return self._synced_ms + self._interval_ms
+        return NEVER_MS
+
+    # -- class sync ----------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        journal = self._journal
+        journal.seal_batch()
+        journal.write_pending()
+        self._yard.bodies.cool()
+        self.commits_count += 1
+        if not self._is_inline:
+            self._sync_in_thread()
+            return
+        started = time.perf_counter()
+        self._sync_all()
+        self._note_sync(time.perf_counter() - started)
+        self._gate.release(journal.durable)
+
+    def _sync_all(self) -> None:
+        journal = self._journal
+        for name in journal.take_unsynced():
+            self._storage.sync(name)
+        journal.mark_durable(journal.written, journal.id_limit_written())
+
+    def _sync_in_thread(self) -> None:
+        journal = self._journal
+        names = journal.take_unsynced()
+        number = journal.written
+        id_limit = journal.id_limit_written()
+        self._is_syncing = True
+
+        def sync() -> Callable[[], None]:
+            started = time.perf_counter()
+            for name in names:
+                self._storage.sync(name)
+            took = time.perf_counter() - started
+            return lambda: self._on_synced(number, id_limit, took)
+
+        self._worker.submit(sync)
+
+    def _on_synced(self, number: int, id_limit: int, took_s: float) -> None:
+        self._is_syncing = False
+        self._note_sync(took_s)
+        self._journal.mark_durable(number, id_limit)
+        if self._durability == SYNC:
+            self._gate.release(self._journal.durable)
+
+    def _note_sync(self, took_s: float) -> None:
+        self._mean_sync_s += (took_s - self._mean_sync_s) * 0.1
+        if self._is_inline:
+            self._is_inline = self._mean_sync_s < THREAD_FROM_S
+        else:
+            self._is_inline = self._mean_sync_s < INLINE_BELOW_S
+
+    # -- classes os and off --------------------------------------------------------------------
+
+    def _write(self, now_ms: int, *, is_open: bool) -> None:
+        journal = self._journal
+        if is_open:
+            journal.seal_batch()
+            journal.write_pending()
+            self._yard.bodies.cool()
+            self.commits_count += 1
+        if self._durability == OFF:
+            journal.take_unsynced()
+            journal.mark_durable(journal.written, journal.id_limit_written())
+        elif journal.ids_at_risk() and journal.durable < journal.written:
+            # An id past the limit the disk knows could be issued twice after a power cut.
+            self._sync_all()
+        elif (
+            journal.durable < journal.written
+            and not self._is_syncing
+            and now_ms - self._synced_ms >= self._interval_ms
+        ):
+            self._synced_ms = now_ms
+            self._sync_in_thread()
+        self._gate.release(journal.written)
+
+    # -- spare files ---------------------------------------------------------------------------
+
+    def _make_spare(self) -> None:
+        """Keep enough files of zeros ready, made a piece at a time so that syncs can pass."""
+        journal = self._journal
+        if self._is_making_spare or journal.is_full or journal.spares_wanted() == 0:
+            return
+        self._is_making_spare = True
+        name = journal.new_spare_name()
+
+        def create() -> Callable[[], None]:
+            try:
+                self._storage.create(name, journal.segment_size)
+            except StorageFull:
+                return self._on_no_spare
+            return lambda: self._fill(name, 0)
+
+        self._worker.submit(create)
+
+    def _on_no_spare(self) -> None:
+        self._is_making_spare = False
+        self._journal.note_full()
+
+    def _fill(self, name: str, offset: int) -> None:
+        def fill() -> Callable[[], None]:
+            after = self._storage.fill(name, offset)
+            return lambda: self._on_spare(name) if after < 0 else self._fill(name, after)
+
+        self._worker.submit(fill)
+
+    def _on_spare(self, name: str) -> None:
+        self._is_making_spare = False
+        self._journal.add_spare(name)
+
+    def stop(self) -> None:
+        """Commit everything, mark a stop in good order, and seal."""
+        journal = self._journal
+        self._worker.stop()
+        self._worker.collect()
+        journal.append_clean()
+        journal.close()
+        self._gate.release(journal.durable)

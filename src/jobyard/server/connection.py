@@ -1,0 +1,187 @@
+"""One client on the epoll loop: a socket, a session, and the answers on their way.
+
+Reading stops while the session has enough to do (it waits with input sent ahead, or its output has
+not been read); a peer that reads nothing for STUCK_MS is closed. Closing gives back everything the
+session holds.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from socket import socket
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.journal.gate import Outbox, Sink
+from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.server.turn import Stirrable
+from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer
+
+if TYPE_CHECKING:
+    from jobyard.server.loop import HotLoop
+
+RECEIVE_SIZE: Final = 65536
+# A peer that leaves its answers unread this long is not coming back for them.
+STUCK_MS: Final = 10_000
+# One send of this size at most: a slice of a great answer is copied for every send.
+SEND_MAX: Final = 1 << 20
+
+READABLE: Final = select.EPOLLIN
+WRITABLE: Final = select.EPOLLOUT
+BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
+
+
+@final
+class Connection(Sink, Peer, Stirrable):
+    """A socket and its session."""
+
+    def __init__(self, loop: HotLoop, sock: socket, entrance: Entrance) -> None:
+        self._loop = loop
+        self._sock = sock
+        self.fd: int = sock.fileno()
+        # Bound once: a method look-up costs as much as the parsing of a small command.
+        self._recv: Callable[[int], bytes] = sock.recv
+        self._send: Callable[[bytes], int] = sock.send
+        self._outbox = Outbox(loop.gate, self)
+        self._backlog: bytes = b""
+        self._backlog_since_ms: i64 = 0
+        self._events: int = READABLE
+        self._is_stirred: bool = False
+        self.is_closed: bool = False
+        self._session = entrance.enter(self)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def on_event(self, events: int, now_ms: i64) -> None:
+        """Serve what the loop saw on the socket."""
+        if self._backlog and events & WRITABLE:
+            self._push(now_ms)
+        if events & READABLE and not self.is_closed:
+            self._read(now_ms)
+        elif events & BROKEN:
+            self.close(now_ms)
+
+    def _read(self, now_ms: i64) -> None:
+        if not self._events & READABLE:
+            return
+        try:
+            data = self._recv(RECEIVE_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close(now_ms)
+            return
+        session = self._session
+        if data:
+            session.receive(data, now_ms)
+        else:
+            self._watch(self._events & ~READABLE)
+            session.end_input(now_ms)
+        self._after_run(now_ms)
+
+    def stirred(self) -> None:
+        """Ask to go on at the end of this turn."""
+        if not self._is_stirred:
+            self._is_stirred = True
+            self._loop.turns.stirred.append(self)
+
+    def go_on(self, now_ms: i64) -> None:
+        """Run what was held back."""
+        self._is_stirred = False
+        if not self.is_closed:
+            self._session.resume(now_ms)
+            self._after_run(now_ms)
+
+    def _after_run(self, now_ms: i64) -> None:
+        """Send what the session wrote, and decide whether it may read on."""
+        session = self._session
+        if len(session.out) > 0:
+            self._outbox.hand(session.take_output(), session.awaits)
+        if self.is_closed:
+            return
+        if session.is_finished:
+            if self._outbox.is_empty() and not self._backlog:
+                self.close(now_ms)
+            elif self._events & READABLE:
+                self._watch(self._events & ~READABLE)
+            return
+        if session.is_stalled and self._outbox.is_empty() and not self._backlog:
+            self.stirred()
+        unsent: i64 = self._outbox.held_bytes + len(self._backlog)
+        has_enough = (
+            session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX
+        )
+        if has_enough == bool(self._events & READABLE):
+            self._watch(self._events ^ READABLE)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def deliver(self, data: bytes) -> None:
+        """Send bytes that are safe to send."""
+        if self.is_closed:
+            return
+        if self._backlog:
+            self._backlog += data
+            return
+        try:
+            sent: i64 = self._send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._loop.abandon(self)
+            return
+        if sent < len(data):
+            self._backlog = data[sent:]
+            self._backlog_since_ms = self._loop.now_ms
+            self._loop.stuck_count += 1
+            self._watch(self._events | WRITABLE)
+        elif self._session.is_finished or self._session.is_stalled:
+            self.stirred()
+
+    def _push(self, now_ms: i64) -> None:
+        """Send more of what the peer did not take at once."""
+        try:
+            sent: i64 = self._send(self._backlog[:SEND_MAX])
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close(now_ms)
+            return
+        self._backlog = self._backlog[sent:]
+        self._backlog_since_ms = now_ms
+        if not self._backlog:
+            self._loop.stuck_count -= 1
+            self._watch(self._events & ~WRITABLE)
+            self._after_run(now_ms)
+
+    def is_stuck(self, now_ms: i64) -> bool:
+        """Tell whether the peer has long stopped reading."""
+        return bool(self._backlog) and now_ms - self._backlog_since_ms > STUCK_MS
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def wind_up(self, now_ms: i64) -> None:
+        """Read no more, answer what can be answered, then close."""
+        if not self.is_closed:
+            self._session.end_input(now_ms)
+            self._after_run(now_ms)
+
+    def close(self, now_ms: i64) -> None:
+        """Close the socket and give back what the session holds."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._backlog:
+            self._loop.stuck_count -= 1
+            self._backlog = b""
+        self._outbox.discard()
+        self._loop.forget(self)
+        self._sock.close()
+        self._session.closed(now_ms)
+
+    def _watch(self, events: int) -> None:
+        if events != self._events and not self.is_closed:
+            self._events = events
+            self._loop.watch(self.fd, events)

@@ -1,0 +1,156 @@
+"""`jobyard check` and `jobyard repair`: a data directory looked at while no server uses it.
+
+`check` reads everything, long bodies too, and changes nothing. `repair` keeps the damaged file aside
+under another name and writes in its place what can still be read of it; a job is lost only if its own
+bytes are.
+"""
+
+from pathlib import Path
+from typing import Final, TextIO
+
+from jobyard.engine.replay import replay_all
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged, StorageFailed
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.journal import Journal
+from jobyard.journal.recovery import Reader, Recovery
+from jobyard.journal.segment import (
+    SEAL_MAGIC,
+    SEAL_SIZE,
+    SEGMENT_HEADER_SIZE,
+    HeadFields,
+    Segment,
+    encode_seal,
+    encode_segment_header,
+    segment_number,
+)
+from jobyard.server.disk import FileStorage
+from jobyard.server.loop import Clock
+
+EXIT_DAMAGED: Final = 3
+_NO_BODIES: Final = 0
+
+
+def check(directory: Path, out: TextIO) -> int:
+    """Tell what is in a data directory and what is damaged; return 0 if nothing is."""
+    storage = FileStorage(directory)
+    try:
+        damage = _damage(storage, out)
+        damage += _long_body_damage(storage)
+    except StorageFailed as error:
+        damage = [str(error)]
+    finally:
+        storage.close()
+    for line in damage:
+        out.write(f"damaged: {line}\n")
+    if not damage:
+        out.write("everything can be read back\n")
+    return EXIT_DAMAGED if damage else 0
+
+
+def _damage(storage: FileStorage, out: TextIO) -> list[str]:
+    """Replay the journal as a start would, and tell what it holds."""
+    try:
+        yard, recovery = _replay(storage)
+    except JournalDamaged as error:
+        return [str(error)]
+    out.write(
+        f"{yard.jobs.count} jobs ({yard.ready_count} ready, {yard.delayed_count} delayed, "
+        f"{yard.dead_count} buried) in {len(yard.queues)} queues, "
+        f"{len(recovery.segments)} segments\n"
+    )
+    if recovery.cut_bytes > 0:
+        out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
+    return []
+
+
+def _replay(storage: FileStorage) -> tuple[Yard, Recovery]:
+    journal = Journal(storage, 1, ids_ahead=False)
+    yard = Yard(journal, Bodies(journal, _NO_BODIES))
+    _replayed, recovery = replay_all(yard, storage, Clock().now_ms())
+    return yard, recovery
+
+
+def _segments(storage: FileStorage) -> list[Segment]:
+    names = sorted(name for name in storage.names() if segment_number(name) > 0)
+    return [Segment(segment_number(name), 0, storage.size(name)) for name in names]
+
+
+def _long_body_damage(storage: FileStorage) -> list[str]:
+    """Test the bodies that a start does not read."""
+    damage: list[str] = []
+    for segment in _segments(storage):
+        reader = Reader(storage, segment)
+        while True:
+            offset = reader.offset
+            head = reader.next()
+            if head is None or head.magic == SEAL_MAGIC:
+                break
+            if not reader.is_part2_whole(head, offset):
+                damage.append(f"{segment.name} at offset {offset}: a long body is damaged")
+    return damage
+
+
+def repair(directory: Path, out: TextIO) -> int:
+    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
+    storage = FileStorage(directory)
+    try:
+        for _ in range(len(storage.names()) + 1):
+            try:
+                yard, _recovery = _replay(storage)
+            except JournalDamaged as error:
+                out.write(f"damaged: {error}\n")
+                _repair_segment(directory, storage, error.name, out)
+                continue
+            out.write(f"{yard.jobs.count} jobs can be served\n")
+            return 0
+    finally:
+        storage.close()
+    out.write("the damage could not be repaired\n")
+    return EXIT_DAMAGED
+
+
+def _repair_segment(directory: Path, storage: FileStorage, name: str, out: TextIO) -> None:
+    """Replace a segment by what can be read of it; the damaged file stays beside it."""
+    number = segment_number(name)
+    whole: list[bytes] = []
+    segment = Segment(number, 0, 0)
+    if name in storage.names():
+        segment = Segment(number, 0, storage.size(name))
+        whole = _readable_batches(storage, segment)
+        aside = f"{name}.damaged"
+        while aside in storage.names():
+            aside += "-again"
+        storage.rename(name, aside)
+        out.write(f"kept {directory / aside}\n")
+    header = encode_segment_header(segment, 1, 1, 0, 0)
+    data = header + b"".join(whole)
+    segment.end = len(data)
+    data += encode_seal(segment, segment.last_batch, HeadFields(1, 0, 1))
+    storage.create(name, len(data))
+    storage.write(name, 0, data)
+    storage.sync(name)
+    storage.sync_directory()
+    out.write(f"wrote {directory / name} with {len(whole)} readable batches\n")
+
+
+def _readable_batches(storage: FileStorage, segment: Segment) -> list[bytes]:
+    header = storage.read(segment.name, 0, SEGMENT_HEADER_SIZE)
+    if len(header) == SEGMENT_HEADER_SIZE:
+        segment.temperature = header[20] & 1
+    batches: list[bytes] = []
+    reader = Reader(storage, segment)
+    while reader.offset + SEAL_SIZE <= segment.size:
+        offset = reader.offset
+        head = reader.next()
+        if head is None:
+            found = reader.find_batch(offset + 1)
+            if found < 0:
+                break
+            reader.offset = found
+        elif head.magic == SEAL_MAGIC:
+            break
+        else:
+            batches.append(storage.read(segment.name, offset, head.total_size()))
+            segment.last_batch = head.number
+    return batches

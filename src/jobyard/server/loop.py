@@ -1,0 +1,240 @@
+"""The epoll loop that serves the hot doors, and serves asyncio as its selector.
+
+One epoll set, one thread. A turn polls, serves every hot socket in place, ends the turn (commit
+included) and polls again; it returns to asyncio only when a descriptor of asyncio's is ready or
+asyncio's own timeout is over. Measured against uvloop: about a tenth less processor time a request,
+because there is no callback, handle or transport between the poll and the session.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from socket import socket
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.journal.gate import Gate
+from jobyard.server.connection import Connection
+from jobyard.server.turn import Turns, timeout_s
+from jobyard.sessions.session import Entrance
+
+EVENTS_PER_POLL: Final = 1024
+ACCEPTS_PER_TURN: Final = 64
+# At the limit of descriptors a listener rests this long instead of spinning.
+ACCEPT_REST_MS: Final = 100
+LONGEST_SLEEP_S: Final = 1.0
+
+
+@final
+class Clock:
+    """Steady milliseconds: the wall clock at the start plus monotonic time since."""
+
+    def __init__(self) -> None:
+        self._monotonic = time.monotonic
+        self._start_s: float = time.time() - time.monotonic()
+
+    def now_ms(self) -> i64:
+        """Return the steady time."""
+        return i64(int((self._monotonic() + self._start_s) * 1000.0))
+
+
+@final
+class Listening:
+    """A listening socket and what enters there."""
+
+    def __init__(self, sock: socket, entrance: Entrance) -> None:
+        self.sock = sock
+        self.entrance = entrance
+        self.rests_until_ms: i64 = 0
+
+
+@final
+class HotLoop:
+    """All hot connections, and the descriptors that are watched for asyncio."""
+
+    def __init__(self, turns: Turns, gate: Gate, clock: Clock, connections_max: int) -> None:
+        self.turns = turns
+        self.gate = gate
+        self._clock = clock
+        self.now_ms: i64 = clock.now_ms()
+        self._epoll = select.epoll()
+        self._poll: Callable[[float, int], list[tuple[int, int]]] = self._epoll.poll
+        self._connections: dict[int, Connection] = {}
+        self._listening: dict[int, Listening] = {}
+        self._connections_max = connections_max
+        self._wake_fd: int = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._on_wake: list[Callable[[], None]] = []
+        self._cold: list[tuple[int, int]] = []
+        self._abandoned: list[Connection] = []
+        self._second_ms: i64 = 0
+        self.stuck_count: i64 = 0
+        self.refused_count: i64 = 0
+        self.on_second: Callable[[], None] | None = None
+        self._is_called_back: bool = False
+
+    # -- what is watched -----------------------------------------------------------------------
+
+    def listen(self, sock: socket, entrance: Entrance) -> None:
+        """Let clients of one protocol in."""
+        sock.setblocking(False)
+        self._listening[sock.fileno()] = Listening(sock, entrance)
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def stop_listening(self) -> None:
+        """Let nobody in any more."""
+        for fd in self._listening:
+            self._epoll.unregister(fd)
+        self._listening.clear()
+
+    def watch(self, fd: int, events: int) -> None:
+        """Change what is watched on a connection."""
+        self._epoll.modify(fd, events)
+
+    def watch_cold(self, fd: int, events: int) -> None:
+        """Watch a descriptor for asyncio."""
+        self._epoll.register(fd, events)
+
+    def change_cold(self, fd: int, events: int) -> None:
+        """Change what is watched for asyncio."""
+        self._epoll.modify(fd, events)
+
+    def unwatch_cold(self, fd: int) -> None:
+        """Stop watching a descriptor of asyncio's."""
+        self._epoll.unregister(fd)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is being closed."""
+        self._connections.pop(connection.fd, None)
+        self._epoll.unregister(connection.fd)
+
+    def abandon(self, connection: Connection) -> None:
+        """Close a connection at the end of the turn: its socket failed in the middle of one."""
+        self._abandoned.append(connection)
+
+    def wake(self) -> None:
+        """End the current poll; may be called from another thread."""
+        os.eventfd_write(self._wake_fd, 1)
+
+    def on_wake(self, call: Callable[[], None]) -> None:
+        """Run `call` in the loop after each wake."""
+        self._on_wake.append(call)
+
+    def call_back(self) -> None:
+        """Return to asyncio at the end of this turn."""
+        self._is_called_back = True
+
+    def connections(self) -> list[Connection]:
+        """Return all open connections."""
+        return list(self._connections.values())
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def select(self, timeout: float) -> list[tuple[int, int]]:
+        """Serve the hot doors until asyncio has something to do; return its ready descriptors."""
+        left = timeout
+        until = time.monotonic() + timeout
+        sleep_s = 0.0
+        while True:
+            sleep_s = self.turn(min(left, sleep_s))
+            if self._cold or self._is_called_back:
+                break
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+        self._is_called_back = False
+        cold = self._cold
+        if cold:
+            self._cold = []
+        return cold
+
+    def turn(self, sleep_s: float) -> float:
+        """Poll once, serve everything, commit; return how long the next poll may sleep."""
+        events = self._poll(sleep_s, EVENTS_PER_POLL)
+        now_ms = self._clock.now_ms()
+        self.now_ms = now_ms
+        turns = self.turns
+        turns.begin(now_ms)
+        connections = self._connections
+        for fd, event in events:
+            connection = connections.get(fd)
+            if connection is not None:
+                connection.on_event(event, now_ms)
+            else:
+                self._other(fd, event, now_ms)
+        next_ms = turns.end(now_ms)
+        if self._abandoned:
+            abandoned = self._abandoned
+            self._abandoned = []
+            for connection in abandoned:
+                connection.close(now_ms)
+            next_ms = now_ms
+        if now_ms >= self._second_ms:
+            self._every_second(now_ms)
+        return timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
+
+    def _other(self, fd: int, event: int, now_ms: i64) -> None:
+        listening = self._listening.get(fd)
+        if listening is not None:
+            self._accept(fd, listening, now_ms)
+        elif fd == self._wake_fd:
+            os.eventfd_read(fd)
+            for call in self._on_wake:
+                call()
+        else:
+            self._cold.append((fd, event))
+
+    def _accept(self, fd: int, listening: Listening, now_ms: i64) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, _address = listening.sock.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue
+            except OSError:
+                # Out of descriptors or memory: accepting again at once would only spin.
+                self.refused_count += 1
+                self._epoll.modify(fd, 0)
+                listening.rests_until_ms = now_ms + ACCEPT_REST_MS
+                self._second_ms = min(self._second_ms, listening.rests_until_ms)
+                return
+            if len(self._connections) >= self._connections_max:
+                # Descriptors are kept back for the journal.
+                self.refused_count += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            connection = Connection(self, sock, listening.entrance)
+            self._connections[connection.fd] = connection
+            self._epoll.register(connection.fd, select.EPOLLIN)
+
+    def _every_second(self, now_ms: i64) -> None:
+        self._second_ms = now_ms + 1000
+        for fd, listening in self._listening.items():
+            if listening.rests_until_ms > now_ms:
+                self._second_ms = min(self._second_ms, listening.rests_until_ms)
+            elif listening.rests_until_ms > 0:
+                listening.rests_until_ms = 0
+                self._epoll.modify(fd, select.EPOLLIN)
+        if self.stuck_count > 0:
+            for connection in self.connections():
+                if connection.is_stuck(now_ms):
+                    connection.close(now_ms)
+        if self.on_second is not None:
+            self.on_second()
+
+    def close(self, now_ms: i64) -> None:
+        """Close every connection and the loop's own descriptors."""
+        for connection in self.connections():
+            connection.close(now_ms)
+        os.close(self._wake_fd)
+        self._epoll.close()
+
+
+def connections_limit(descriptors: int) -> int:
+    """Return how many connections leave enough descriptors for the journal and the rest."""
+    return max(16, descriptors - 128)
+

@@ -1,0 +1,296 @@
+"""One server from start to stop: doors, data, loop, signals.
+
+Order of a start: bind the doors (a port in use changes nothing), take the data directory, recover,
+and only then let anyone in and say `ready`. Order of a stop: nobody in, nobody waits, everything
+answered or given back, journal sealed, exit 0.
+"""
+
+import asyncio
+import gc
+import resource
+import signal
+import sys
+import time
+from typing import Final, final
+
+from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
+from jobyard.engine.compaction import Compactor
+from jobyard.engine.replay import Recovered, open_yard
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageFull
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.gate import Gate
+from jobyard.journal.journal import Journal
+from jobyard.server.committer import SYNC, Committer, Worker
+from jobyard.server.disk import FileStorage
+from jobyard.server.facts import ProcessFacts
+from jobyard.server.log import Log
+from jobyard.server.loop import Clock, HotLoop, connections_limit
+from jobyard.server.selector import YardSelector
+from jobyard.server.sockets import Listener, close_doors, open_doors
+from jobyard.server.streams import StreamTurns
+from jobyard.server.turn import Turns
+from jobyard.sessions.beanstalk.door import BeanstalkDoor
+from jobyard.sessions.beanstalk.session import BeanstalkEntrance
+from jobyard.sessions.session import Entrance
+
+EXIT_DAMAGED: Final = 3
+# What a stop waits for clients to take their last answers.
+STOP_WAIT_S: Final = 5.0
+# Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it.
+GC_THRESHOLDS: Final = (100_000, 50, 1000)
+
+
+def run(config: Config) -> int:
+    """Serve until told to stop; return the exit code."""
+    log = Log(config.log_level, config.log_format)
+    _raise_descriptor_limit()
+    doors = open_doors(config)
+    try:
+        server = Server(config, log, doors)
+    except JournalDamaged as error:
+        close_doors(doors)
+        log.error("the journal is damaged; see `jobyard check`", damage=str(error))
+        return DROP_IN_EXIT_DATA if config.drop_in else EXIT_DAMAGED
+    except StartRefused as error:
+        close_doors(doors)
+        code = DROP_IN_EXIT_DATA if config.drop_in else error.exit_code
+        raise StartRefused(str(error), code) from error
+    except (StorageFailed, StorageFull) as error:
+        close_doors(doors)
+        log.error("the data directory cannot be used", error=str(error))
+        return DROP_IN_EXIT_DATA if config.drop_in else EXIT_FAILED
+    return server.serve()
+
+
+def _raise_descriptor_limit() -> None:
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@final
+class Server:
+    """A yard, its doors and its loop."""
+
+    def __init__(self, config: Config, log: Log, doors: dict[str, Listener]) -> None:
+        self._config = config
+        self._log = log
+        self._doors = doors
+        self._clock = Clock()
+        self._gate = Gate()
+        self._storage: FileStorage | None = None
+        self._committer: Committer | None = None
+        self._worker: Worker | None = None
+        self._failure: BaseException | None = None
+        self._refused_seen = 0
+        compactor = self._open()
+        self._turns = Turns(self._yard, self._committer, compactor)
+        now_ms = self._clock.now_ms()
+        door = BeanstalkDoor(self._yard, ProcessFacts(), config.max_job_size, now_ms)
+        self._beanstalk = door
+        self._entrances: dict[str, Entrance] = {"beanstalk": BeanstalkEntrance(door)}
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+
+    def _open(self) -> Compactor | None:
+        """Recover the yard, or begin an empty one in memory."""
+        config = self._config
+        if config.memory:
+            journal = Journal(None, config.segment_size, ids_ahead=False)
+            self._yard = Yard(journal, Bodies(journal, config.body_memory))
+            return None
+        storage = FileStorage(config.data)
+        self._storage = storage
+        ids_ahead = config.durability != SYNC
+        journal = Journal(storage, config.segment_size, ids_ahead=ids_ahead)
+        yard = Yard(journal, Bodies(journal, config.body_memory))
+        started = time.perf_counter()
+        # Replay makes millions of objects and no garbage; collections would double its time.
+        gc.disable()
+        recovered = open_yard(yard, storage, self._clock.now_ms())
+        gc.enable()
+        self._yard = yard
+        self._gate.safe = journal.durable
+        self._tell_recovery(recovered, time.perf_counter() - started)
+        worker = Worker(self._wake)
+        self._worker = worker
+        self._committer = Committer(
+            yard, self._gate, storage, worker, config.durability, config.sync_interval_ms
+        )
+        return Compactor(yard, recovered.superseded)
+
+    def _tell_recovery(self, recovered: Recovered, took_s: float) -> None:
+        self._log.info(
+            "recovered",
+            jobs=self._yard.jobs.count,
+            queues=len(self._yard.queues),
+            records=recovered.records_count,
+            segments=recovered.segments_count,
+            seconds=round(took_s, 3),
+        )
+        if recovered.cut_bytes > 0:
+            self._log.warning("cut a torn tail that was never answered", bytes=recovered.cut_bytes)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        """Run the loop that was asked for."""
+        if self._config.loop == "epoll":
+            return self._serve_hot()
+        if self._config.loop == "uvloop":
+            import uvloop  # noqa: PLC0415  only this loop needs it
+
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(self._serve_streams())
+        return asyncio.run(self._serve_streams())
+
+    def _wake(self) -> None:
+        """Bring a finished task of the worker to the loop; called from its thread."""
+        self._waker()
+
+    def _serve_hot(self) -> int:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        hot = HotLoop(self._turns, self._gate, self._clock, connections_limit(soft))
+        self._waker = hot.wake
+        if self._worker is not None:
+            hot.on_wake(self._worker.collect)
+        hot.on_second = lambda: self._every_second(hot)
+        for name, listener in self._doors.items():
+            for sock in listener.sockets:
+                hot.listen(sock, self._entrances[name])
+        with asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(YardSelector(hot))
+        ) as runner:
+            try:
+                runner.run(self._until_stopped(hot))
+            except (StorageFailed, JournalDamaged) as error:
+                return self._fail(error)
+        return 0
+
+    async def _until_stopped(self, hot: HotLoop) -> None:
+        stop = self._stop_event()
+        self._say_ready()
+        await stop.wait()
+        self._log.info("stopping")
+        hot.stop_listening()
+        close_doors(self._doors)
+        self._beanstalk.is_draining = True
+        for connection in hot.connections():
+            connection.wind_up(hot.now_ms)
+        deadline = time.monotonic() + STOP_WAIT_S
+        while hot.connections() and time.monotonic() < deadline and not stop.is_set_twice():
+            await asyncio.sleep(0.01)
+        for connection in hot.connections():
+            connection.close(hot.now_ms)
+        self._finish()
+
+    def _every_second(self, hot: HotLoop) -> None:
+        self._correct_wall()
+        if hot.refused_count > self._refused_seen:
+            count = hot.refused_count - self._refused_seen
+            self._refused_seen = hot.refused_count
+            self._log.warning("refused connections: no descriptors left for them", count=count)
+
+    def _correct_wall(self) -> None:
+        wall_ms = int(time.time() * 1000)
+        self._yard.journal.wall_offset_ms = wall_ms - self._clock.now_ms()
+
+    async def _serve_streams(self) -> int:
+        loop = asyncio.get_running_loop()
+        failed: asyncio.Future[BaseException] = loop.create_future()
+        stop = self._stop_event()
+
+        def on_failure(error: BaseException) -> None:
+            if not failed.done():
+                failed.set_result(error)
+
+        turns = StreamTurns(loop, self._turns, self._gate, self._clock, on_failure)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._collect, turns, on_failure)
+
+        self._waker = wake
+        servers = [
+            await loop.create_server(turns.protocol_factory(self._entrances[name]), sock=sock)
+            for name, listener in self._doors.items()
+            for sock in listener.sockets
+        ]
+        turns.schedule()
+        self._say_ready()
+        failed.add_done_callback(lambda _: stop.set())
+        await stop.wait()
+        if failed.done():
+            return self._fail(failed.result())
+        self._log.info("stopping")
+        for server in servers:
+            server.close()
+        self._beanstalk.is_draining = True
+        for connection in list(turns.connections):
+            connection.wind_up()
+        deadline = time.monotonic() + STOP_WAIT_S
+        while turns.connections and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        self._finish()
+        return 0
+
+    def _collect(self, turns: StreamTurns, on_failure: object) -> None:
+        assert self._worker is not None and callable(on_failure)
+        try:
+            self._worker.collect()
+        except StorageFailed as error:
+            on_failure(error)
+            return
+        turns.schedule()
+
+    # -- signals and the end -------------------------------------------------------------------
+
+    def _stop_event(self) -> "_Stop":
+        loop = asyncio.get_running_loop()
+        stop = _Stop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGUSR1, self._drain)
+        return stop
+
+    def _drain(self) -> None:
+        self._beanstalk.is_draining = True
+        self._log.info("drain mode: new jobs are refused")
+
+    def _say_ready(self) -> None:
+        words = [f"{name}={listener.text}" for name, listener in self._doors.items()]
+        data = "memory" if self._config.memory else str(self._config.data)
+        sys.stdout.write(f"ready {' '.join(words)} data={data}\n")
+        sys.stdout.flush()
+
+    def _fail(self, error: BaseException) -> int:
+        """Stop at once: nothing that was not safe has been answered, and nothing will be."""
+        if not isinstance(error, StorageFailed | JournalDamaged):
+            raise error
+        self._log.error("storage failed; stopping without an answer", error=str(error))
+        return EXIT_FAILED
+
+    def _finish(self) -> None:
+        if self._committer is not None and self._storage is not None:
+            self._committer.stop()
+            self._storage.close()
+        self._log.info("stopped")
+
+
+@final
+class _Stop:
+    """Told to stop once, or impatiently twice."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._count = 0
+
+    def set(self) -> None:
+        self._count += 1
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def is_set_twice(self) -> bool:
+        return self._count > 1

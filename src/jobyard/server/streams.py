@@ -1,0 +1,199 @@
+"""The same sessions on any asyncio loop, uvloop for one: the fallback for the hot loop.
+
+Interchangeable with `connection`, and kept so by running the suite on both: it keeps the sessions
+honest about doing no I/O. A turn ends by `call_soon`, so everything that arrived in one pass of the
+loop shares a commit; a timer stands in for the sleep of the hot loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, final
+
+from jobyard.journal.gate import Gate, Outbox, Sink
+from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.server.loop import Clock
+from jobyard.server.turn import Stirrable, Turns, timeout_s
+from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer
+
+LONGEST_SLEEP_S: Final = 1.0
+STUCK_S: Final = 10.0
+
+
+@final
+class StreamTurns:
+    """Turns of an asyncio loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        turns: Turns,
+        gate: Gate,
+        clock: Clock,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.turns = turns
+        self.gate = gate
+        self.clock = clock
+        self._on_failure = on_failure
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.connections: set[StreamConnection] = set()
+
+    def protocol_factory(self, entrance: Entrance) -> Callable[[], "StreamConnection"]:
+        """Return what makes the connections of one door."""
+        return lambda: StreamConnection(self, entrance)
+
+    def schedule(self) -> None:
+        """See that the turn ends after what is ready now has been served."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self.end)
+
+    def end(self) -> None:
+        """End a turn and set the timer for the next."""
+        self._is_scheduled = False
+        now_ms = self.clock.now_ms()
+        try:
+            self.turns.begin(now_ms)
+            next_ms = self.turns.end(now_ms)
+        except BaseException as error:  # noqa: BLE001  asyncio would log it and go on answering
+            self._on_failure(error)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        sleep_s = timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
+        self._timer = self.loop.call_later(sleep_s, self.schedule)
+
+
+@final
+class StreamConnection(asyncio.Protocol):
+    """A transport and its session."""
+
+    def __init__(self, turns: StreamTurns, entrance: Entrance) -> None:
+        self._turns = turns
+        self._entrance = entrance
+        self._ears: _Ears | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let a client in."""
+        assert isinstance(transport, asyncio.Transport)
+        self._ears = _Ears(self._turns, transport, self._entrance)
+        self._turns.connections.add(self)
+
+    def _of(self) -> "_Ears":
+        assert self._ears is not None
+        return self._ears
+
+    def data_received(self, data: bytes) -> None:
+        """Run what has arrived."""
+        self._of().receive(data)
+
+    def eof_received(self) -> bool:
+        """Answer what is complete; the session closes the transport itself."""
+        self._of().end_input()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
+        """Give back what the session holds."""
+        self._turns.connections.discard(self)
+        self._of().lost()
+
+    def pause_writing(self) -> None:
+        """Note that the peer reads slowly."""
+        self._of().is_slow = True
+        self._of().watch_slow()
+
+    def resume_writing(self) -> None:
+        """Note that the peer has caught up."""
+        self._of().is_slow = False
+        self._of().stirred()
+
+    def wind_up(self) -> None:
+        """Read no more, answer what can be answered, then close."""
+        self._of().end_input()
+
+
+@final
+class _Ears(Sink, Peer, Stirrable):
+    """What the session and the gate see of a stream connection."""
+
+    def __init__(
+        self, turns: StreamTurns, transport: asyncio.Transport, entrance: Entrance
+    ) -> None:
+        self._turns = turns
+        self._transport = transport
+        self._outbox = Outbox(turns.gate, self)
+        self._is_stirred = False
+        self._is_lost = False
+        self.is_slow = False
+        self._session = entrance.enter(self)
+
+    def receive(self, data: bytes) -> None:
+        now_ms = self._turns.clock.now_ms()
+        self._turns.turns.begin(now_ms)
+        self._session.receive(data, now_ms)
+        self._after_run()
+
+    def end_input(self) -> None:
+        if not self._is_lost:
+            self._session.end_input(self._turns.clock.now_ms())
+            self._after_run()
+
+    def lost(self) -> None:
+        self._is_lost = True
+        self._outbox.discard()
+        self._session.closed(self._turns.clock.now_ms())
+        self._turns.schedule()
+
+    def stirred(self) -> None:
+        """Ask to go on at the end of this turn."""
+        if not self._is_stirred:
+            self._is_stirred = True
+            self._turns.turns.stirred.append(self)
+            self._turns.schedule()
+
+    def go_on(self, now_ms: int) -> None:
+        """Run what was held back."""
+        self._is_stirred = False
+        if not self._is_lost:
+            self._session.resume(now_ms)
+            self._after_run()
+
+    def _after_run(self) -> None:
+        session = self._session
+        if len(session.out) > 0:
+            self._outbox.hand(session.take_output(), session.awaits)
+        self._turns.schedule()
+        unsent = self._outbox.held_bytes + self._transport.get_write_buffer_size()
+        if session.is_finished:
+            if self._outbox.is_empty():
+                self._transport.close()
+            return
+        if session.is_stalled and self._outbox.is_empty() and not self.is_slow:
+            self.stirred()
+        if session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def deliver(self, data: bytes) -> None:
+        """Send bytes that are safe to send."""
+        if self._is_lost:
+            return
+        self._transport.write(data)
+        if self._session.is_finished or self._session.is_stalled:
+            self.stirred()
+
+    def watch_slow(self) -> None:
+        """Close the connection if the peer is still not reading after a while."""
+        left = self._transport.get_write_buffer_size()
+        self._turns.loop.call_later(STUCK_S, self._check_slow, left)
+
+    def _check_slow(self, before: int) -> None:
+        if self._is_lost or not self.is_slow:
+            return
+        if self._transport.get_write_buffer_size() >= before:
+            self._transport.abort()
+        else:
+            self.watch_slow()

@@ -1,0 +1,85 @@
+"""What every turn of the loop begins and ends with, whichever loop it is.
+
+begin: timers that are due. Then the connections read and run. end: sessions that others stirred go
+on, what was appended is committed, compaction does a slice. The loop then sleeps no longer than
+`end` says.
+"""
+
+from typing import final
+
+from mypy_extensions import i64, trait
+
+from jobyard.engine.compaction import IDLE, Compactor
+from jobyard.engine.tick import tick
+from jobyard.engine.yard import Yard
+from jobyard.model.limits import NEVER_MS
+
+# How often an idle compactor looks for a victim.
+COMPACTION_LOOK_MS = 250
+
+
+@trait
+class Stirrable:
+    """A connection that has something to do outside its own reading."""
+
+    def go_on(self, now_ms: i64) -> None:
+        """Run and send what has become possible."""
+
+
+@trait
+class Commits:
+    """The committer as a turn sees it."""
+
+    def turn(self, now_ms: int) -> int:
+        """Commit what someone waits for; return when to be called again at the latest."""
+        raise NotImplementedError
+
+
+@final
+class Turns:
+    """The part of a turn that does not depend on the loop."""
+
+    def __init__(self, yard: Yard, commits: Commits | None, compactor: Compactor | None) -> None:
+        self.yard = yard
+        self._commits = commits
+        self._compactor = compactor
+        self._look_ms: i64 = 0
+        self.stirred: list[Stirrable] = []
+
+    def begin(self, now_ms: i64) -> None:
+        """Fire what is due."""
+        tick(self.yard, now_ms)
+
+    def end(self, now_ms: i64) -> i64:
+        """Finish the turn; return when the next must begin at the latest."""
+        while self.stirred:
+            stirred = self.stirred
+            self.stirred = []
+            for one in stirred:
+                one.go_on(now_ms)
+        next_ms = self.yard.next_timer_ms()
+        commits = self._commits
+        if commits is not None:
+            if self._compact(now_ms):
+                next_ms = now_ms
+            next_ms = min(next_ms, commits.turn(now_ms))
+        # Answers that a commit let go may have let sessions go on.
+        return now_ms if self.stirred else next_ms
+
+    def _compact(self, now_ms: i64) -> bool:
+        compactor = self._compactor
+        if compactor is None:
+            return False
+        if compactor.phase == IDLE:
+            if now_ms < self._look_ms:
+                return False
+            self._look_ms = now_ms + COMPACTION_LOOK_MS
+        return compactor.step()
+
+
+def timeout_s(next_ms: i64, now_ms: i64, most_s: float) -> float:
+    """Return how long the loop may sleep, in seconds."""
+    if next_ms >= NEVER_MS:
+        return most_s
+    left = next_ms - now_ms
+    return 0.0 if left <= 0 else min(most_s, float(left) / 1000.0)

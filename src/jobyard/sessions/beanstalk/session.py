@@ -1,0 +1,596 @@
+"""One beanstalk connection: reads commands, calls the verbs, writes the answers.
+
+The four commands of a job's usual life (put, reserve, delete, and put's body) are read straight from
+the buffer. Anything else, and any of these that does not look as usual, is cut out as a line and read
+by `_command`, which knows all rules; the two ways agree, and a test holds them to it.
+
+A connection runs one command at a time: while it waits in `reserve`, later input stays in `_rest`.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.end import bury, drop_holder, finish, held, release, touch
+from jobyard.engine.move import kick, kick_job, remove
+from jobyard.engine.put import put
+from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
+from jobyard.engine.take import cancel_wait, take, take_job, wait
+from jobyard.errors import NotFound, Refused, YardFull
+from jobyard.model.job import BEANSTALK, LEASED, RAW, Job, Outcome
+from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
+from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.sessions.beanstalk import statistics, words
+from jobyard.sessions.beanstalk.door import BeanstalkDoor
+from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
+from jobyard.wire.lines import (
+    CRLF,
+    is_tube_name,
+    parse_id,
+    parse_kick_bound,
+    parse_number,
+    write_number,
+)
+
+BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+TIMED_OUT: Final = b"TIMED_OUT\r\n"
+
+# How the next input is read.
+LINES: Final = 0
+BODY: Final = 1
+SKIPPED_BODY: Final = 2
+LONG_LINE: Final = 3
+
+INCOMPLETE: Final = -1
+
+# The last second of a lease is the holder's warning time.
+SOON_MS: Final = 1000
+TIMEOUT_MAX: Final = (1 << 31) - 1
+
+
+@final
+class BeanstalkSession(Session, Holder):
+    """Commands of one connection, in order."""
+
+    def __init__(self, door: BeanstalkDoor, peer: Peer) -> None:
+        super().__init__(peer)
+        self._door = door
+        self._yard = door.yard
+        self._book = door.yard.new_book(self)
+        self._used: Queue = door.default
+        self._watched: list[Queue] = [door.default]
+        hold_user(door.default)
+        hold_watch(door.default)
+        self._waiter: Waiter | None = None
+        self._rest: bytes = b""
+        self._mode: int = LINES
+        self._left: i64 = 0
+        self._parts: list[bytes] = []
+        self._rank: i64 = 0
+        self._delay_ms: i64 = 0
+        self._ttr_ms: i64 = 0
+        self._is_producer: bool = False
+        self._is_worker: bool = False
+        self._input_ended: bool = False
+        door.connections_count += 1
+        door.connections_total += 1
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command; keep what is not complete, or must wait."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at: i64 = 0
+        size: i64 = len(data)
+        self.is_stalled = False
+        while at < size and self._waiter is None and not self.is_finished:
+            if len(self.out) > OUTPUT_MAX:
+                self.is_stalled = True
+                break
+            after = self._step(data, at, size, now_ms)
+            if after == INCOMPLETE:
+                break
+            at = after
+        if at < size and not self.is_finished:
+            self._rest = data[at:] if at > 0 else data
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with what was sent ahead while the connection waited for a job."""
+        if self._rest and self._waiter is None:
+            self.receive(b"", now_ms)
+        if self._input_ended and not self.is_stalled:
+            self.is_finished = True
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; nothing can wait any longer."""
+        self._input_ended = True
+        waiter = self._waiter
+        if waiter is not None:
+            cancel_wait(self._yard, waiter)
+            self._stop_waiting(TIMED_OUT)
+        self.resume(now_ms)
+
+    def closed(self, now_ms: i64) -> None:
+        """Give back jobs, tubes and the place in line."""
+        door = self._door
+        waiter = self._waiter
+        if waiter is not None:
+            cancel_wait(self._yard, waiter)
+            self._waiter = None
+            door.waiting_count -= 1
+        self.is_finished = True
+        drop_holder(self._yard, self._book, now_ms)
+        drop_user(self._yard, self._used)
+        for queue in self._watched:
+            drop_watch(self._yard, queue)
+        self._watched = []
+        self._parts = []
+        self._rest = b""
+        door.connections_count -= 1
+        door.producers_count -= 1 if self._is_producer else 0
+        door.workers_count -= 1 if self._is_worker else 0
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead."""
+        return len(self._rest)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _step(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Run the command at `at`; return where the next begins, or INCOMPLETE."""
+        if self._mode != LINES:
+            return self._collect(data, at, size, now_ms)
+        if size - at > 8:
+            first = data[at]
+            if first == 112 and data[at + 1] == 117 and data[at + 3] == 32:  # pu. + space
+                return self._put(data, at, size, now_ms)
+            if first == 100 and data[at + 6] == 32 and data[at + 1] == 101:  # de.... + space
+                return self._delete(data, at, size, now_ms)
+            if first == 114 and data[at + 7] == 13 and data[at + 8] == 10 and data[at + 1] == 101:
+                if data[at + 6] == 101 and data[at + 4] == 114:  # re..r.e CRLF
+                    return self._reserve_line(data, at, size, now_ms)
+        return self._line(data, at, size, now_ms)
+
+    def _line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        end: i64 = data.find(CRLF, at)
+        if end < 0:
+            if size - at < LINE_SIZE_MAX:
+                return INCOMPLETE
+            self._mode = LONG_LINE
+            return at
+        if end - at > LINE_SIZE_MAX - 2:
+            self._say(BAD_FORMAT)
+            return end + 2
+        line = data[at:end]
+        if 0 in line:
+            self._say(BAD_FORMAT)
+        elif line.startswith(b"put "):
+            self._put_slowly(line)
+        else:
+            self._command(line, now_ms)
+        return end + 2
+
+    def _collect(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Take in the rest of a body, or of something that is thrown away."""
+        if self._mode == LONG_LINE:
+            end: i64 = data.find(CRLF, at)
+            if end < 0:
+                # The CR of the line's end may be here without its LF.
+                kept: i64 = 1 if data[size - 1] == 13 else 0
+                self._rest = b""
+                return size - kept if size - kept > at else INCOMPLETE
+            self._mode = LINES
+            self._say(BAD_FORMAT)
+            return end + 2
+        taken = min(self._left, size - at)
+        self._left -= taken
+        if self._mode == BODY:
+            self._parts.append(data[at : at + taken])
+        if self._left == 0:
+            is_skipped = self._mode == SKIPPED_BODY
+            self._mode = LINES
+            if is_skipped:
+                self._say(b"JOB_TOO_BIG\r\n")
+            else:
+                whole = b"".join(self._parts)
+                self._parts = []
+                self._insert(whole, 0, len(whole) - 2, now_ms)
+        return at + taken
+
+    # -- put -----------------------------------------------------------------------------------
+
+    def _put(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Read a put that looks as usual and has all of its body; else leave it to the slow way."""
+        if data[at + 2] != 116:
+            return self._line(data, at, size, now_ms)
+        rank, pos = parse_number(data, at + 4, size, U32_MAX)
+        delay, pos = parse_number(data, pos, size, U32_MAX)
+        ttr, pos = parse_number(data, pos, size, U32_MAX)
+        body_size, pos = parse_number(data, pos, size, U32_MAX)
+        if (
+            rank < 0
+            or delay < 0
+            or ttr < 0
+            or body_size < 0
+            or body_size > self._door.job_size_max
+            or pos + 2 + body_size + 2 > size
+            or pos - at > LINE_SIZE_MAX - 2
+            or data[pos] != 13
+            or data[pos + 1] != 10
+        ):
+            return self._line(data, at, size, now_ms)
+        self._begin_put(rank, delay, ttr)
+        start = pos + 2
+        self._insert(data, start, start + body_size, now_ms)
+        return start + body_size + 2
+
+    def _put_slowly(self, line: bytes) -> None:
+        """Read the line of a put by the rules, and expect its body."""
+        end: i64 = len(line)
+        rank, pos = parse_number(line, 4, end, U32_MAX)
+        delay, pos = parse_number(line, pos, end, U32_MAX) if rank >= 0 else (rank, pos)
+        ttr, pos = parse_number(line, pos, end, U32_MAX) if delay >= 0 else (delay, pos)
+        size, pos = parse_number(line, pos, end, U32_MAX) if ttr >= 0 else (ttr, pos)
+        if size < 0:
+            self._say(BAD_FORMAT)
+            return
+        if size > self._door.job_size_max:
+            self._door.counts[words.PUT] += 1
+            self._mode = SKIPPED_BODY
+            self._left = size + 2
+            return
+        if pos != end:
+            self._say(BAD_FORMAT)
+            return
+        self._begin_put(rank, delay, ttr)
+        self._mode = BODY
+        self._left = size + 2
+
+    def _begin_put(self, rank: i64, delay: i64, ttr: i64) -> None:
+        door = self._door
+        door.counts[words.PUT] += 1
+        if not self._is_producer:
+            self._is_producer = True
+            door.producers_count += 1
+        self._rank = rank
+        self._delay_ms = delay * 1000
+        self._ttr_ms = ttr * 1000 if ttr > 0 else 1000
+
+    def _insert(self, data: bytes, start: i64, end: i64, now_ms: i64) -> None:
+        """Put the body between `start` and `end`, which CRLF must follow."""
+        if data[end] != 13 or data[end + 1] != 10:
+            self._say(b"EXPECTED_CRLF\r\n")
+            return
+        if self._door.is_draining:
+            self._say(b"DRAINING\r\n")
+            return
+        try:
+            job = put(
+                self._yard,
+                self._used,
+                BEANSTALK,
+                RAW,
+                self._rank,
+                self._delay_ms,
+                self._ttr_ms,
+                data[start:end],
+                now_ms,
+            )
+        except YardFull:
+            self._say(b"OUT_OF_MEMORY\r\n")
+            return
+        out = self.out
+        out.write(b"INSERTED ")
+        write_number(out, job.id)
+        out.write(CRLF)
+        self._wait_for(job.batch)
+
+    # -- reserve -------------------------------------------------------------------------------
+
+    def _reserve_line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        if data[at : at + 7] != b"reserve":
+            return self._line(data, at, size, now_ms)
+        self._door.counts[words.RESERVE] += 1
+        self._reserve(NEVER_MS, now_ms)
+        return at + 9
+
+    def _reserve(self, until_ms: i64, now_ms: i64) -> None:
+        self._become_worker()
+        lease = take(self._yard, self._watched, self._book, now_ms)
+        if lease is not None:
+            self._say_job(b"RESERVED ", lease.job, lease.body)
+            return
+        soon_ms = self._book.soonest_ms() - SOON_MS
+        if soon_ms <= now_ms:
+            self._say(b"DEADLINE_SOON\r\n")
+        elif until_ms <= now_ms or self._input_ended:
+            self._say(TIMED_OUT)
+        else:
+            self._waiter = wait(self._yard, self._watched, self._book, until_ms, soon_ms)
+            self._door.waiting_count += 1
+
+    def _become_worker(self) -> None:
+        if not self._is_worker:
+            self._is_worker = True
+            self._door.workers_count += 1
+
+    def given(self, lease: Lease) -> None:
+        """Answer a waiting reserve."""
+        self._waiter = None
+        self._door.waiting_count -= 1
+        self._say_job(b"RESERVED ", lease.job, lease.body)
+        self.peer.stirred()
+
+    def waited_enough(self, *, is_deadline_soon: bool) -> None:
+        """Answer a waiting reserve that no job came for."""
+        self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else TIMED_OUT)
+        self.peer.stirred()
+
+    def _stop_waiting(self, answer: bytes) -> None:
+        self._waiter = None
+        self._door.waiting_count -= 1
+        self._say(answer)
+
+    # -- delete --------------------------------------------------------------------------------
+
+    def _delete(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        if data[at : at + 7] != b"delete ":
+            return self._line(data, at, size, now_ms)
+        job_id, pos = parse_id(data, at + 7, size)
+        if job_id < 0 or pos + 2 > size or data[pos] != 13 or data[pos + 1] != 10:
+            return self._line(data, at, size, now_ms)
+        self._delete_job(job_id, now_ms)
+        return pos + 2
+
+    def _delete_job(self, job_id: i64, now_ms: i64) -> None:
+        self._door.counts[words.DELETE] += 1
+        yard = self._yard
+        job = yard.jobs.get(job_id)
+        if job is None:
+            self._say(NOT_FOUND)
+            return
+        if job.state != LEASED:
+            remove(yard, job, now_ms)
+        else:
+            lease = job.lease
+            if lease is None or lease.book is not self._book:
+                self._say(NOT_FOUND)
+                return
+            finish(yard, job, now_ms)
+        self._say(b"DELETED\r\n")
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _command(self, line: bytes, now_ms: i64) -> None:
+        """Run any command but put. Words are matched as beanstalkd does: by prefix, in its order."""
+        for word, code, shape in words.WORDS:
+            if line.startswith(word):
+                break
+        else:
+            self._say(UNKNOWN_COMMAND)
+            return
+        rest = line[len(word) :]
+        if shape == words.NUMBER:
+            self._with_number(code, rest, now_ms)
+        elif shape == words.NAME:
+            self._with_name(code, rest, now_ms)
+        elif rest and code != words.QUIT:
+            self._say(BAD_FORMAT)
+        else:
+            self._plain(code, now_ms)
+
+    def _plain(self, code: int, now_ms: i64) -> None:
+        """Run a command that has no argument."""
+        door = self._door
+        if code == words.QUIT:
+            self.is_finished = True
+            return
+        door.counts[code] += 1
+        if code == words.RESERVE:
+            self._reserve(NEVER_MS, now_ms)
+        elif code == words.PEEK_READY:
+            ready = self._used.ready.items
+            self._found(ready[0] if ready else None)
+        elif code == words.PEEK_DELAYED:
+            delayed = self._used.delayed.items
+            self._found(delayed[0] if delayed else None)
+        elif code == words.PEEK_BURIED:
+            outcome = self._used.dead.first()
+            self._found(outcome.job if isinstance(outcome, Outcome) else None)
+        elif code == words.STATS:
+            self._say_yaml(statistics.of_server(door, now_ms))
+        elif code == words.LIST_TUBES:
+            self._say_yaml(statistics.list_of(list(self._yard.queues.values())))
+        elif code == words.LIST_TUBES_WATCHED:
+            self._say_yaml(statistics.list_of(self._watched))
+        else:
+            assert code == words.LIST_TUBE_USED
+            self._say(b"USING " + self._used.name.encode() + CRLF)
+
+    def _with_number(self, code: int, rest: bytes, now_ms: i64) -> None:
+        """Run a command whose argument begins with a number."""
+        end: i64 = len(rest)
+        if code == words.KICK:
+            bound = parse_kick_bound(rest)
+            if bound < 0:
+                self._say(BAD_FORMAT)
+                return
+            self._door.counts[words.KICK] += 1
+            kicked = kick(self._yard, self._used, bound, now_ms)
+            self._say(b"KICKED %d\r\n" % kicked)
+            return
+        if code == words.RESERVE_WITH_TIMEOUT:
+            # What follows the number is ignored, as in beanstalkd 1.13.
+            timeout, _ = parse_number(rest, 0, end, TIMEOUT_MAX)
+            if timeout < 0:
+                self._say(BAD_FORMAT)
+                return
+            self._door.counts[words.RESERVE_WITH_TIMEOUT] += 1
+            self._reserve(now_ms + timeout * 1000, now_ms)
+            return
+        job_id, pos = parse_id(rest, 0, end)
+        rank: i64 = 0
+        delay: i64 = 0
+        if job_id >= 0 and code in (words.RELEASE, words.BURY):
+            rank, pos = parse_number(rest, pos, end, U32_MAX)
+        if job_id >= 0 and rank >= 0 and code == words.RELEASE:
+            delay, pos = parse_number(rest, pos, end, U32_MAX)
+        if job_id < 0 or rank < 0 or delay < 0 or pos != end:
+            self._say(BAD_FORMAT)
+            return
+        try:
+            self._with_job(code, job_id, rank, delay * 1000, now_ms)
+        except Refused:
+            self._say(NOT_FOUND)
+
+    def _with_job(self, code: int, job_id: i64, rank: i64, delay_ms: i64, now_ms: i64) -> None:
+        """Run a command that names a job; Refused means it is not to be found."""
+        yard = self._yard
+        if code == words.DELETE:
+            self._delete_job(job_id, now_ms)
+            return
+        self._door.counts[min(code, words.UNCOUNTED)] += 1
+        if code == words.RELEASE:
+            release(yard, held(yard, job_id, self._book), rank, delay_ms, now_ms)
+            self._say(b"RELEASED\r\n")
+        elif code == words.BURY:
+            bury(yard, held(yard, job_id, self._book), rank, now_ms)
+            self._say(b"BURIED\r\n")
+        elif code == words.TOUCH:
+            lease = held(yard, job_id, self._book).lease
+            assert lease is not None
+            touch(yard, lease, now_ms)
+            self._say(b"TOUCHED\r\n")
+        elif code == words.PEEK:
+            self._found(yard.jobs.get(job_id))
+        elif code == words.STATS_JOB:
+            job = yard.jobs.get(job_id)
+            if job is None:
+                raise NotFound
+            self._say_yaml(statistics.of_job(job, now_ms))
+        elif code == words.KICK_JOB:
+            kick_job(yard, job_id, now_ms)
+            self._say(b"KICKED\r\n")
+        else:
+            assert code == words.RESERVE_JOB
+            self._become_worker()
+            taken = take_job(yard, job_id, self._book, now_ms)
+            self._say_job(b"RESERVED ", taken.job, taken.body)
+
+    def _with_name(self, code: int, rest: bytes, now_ms: i64) -> None:
+        """Run a command whose argument begins with a tube name."""
+        delay: i64 = 0
+        if code == words.PAUSE_TUBE:
+            rest = rest.lstrip(b" ")
+            name, _, number = rest.partition(b" ")
+            delay, pos = parse_number(number, 0, len(number), U32_MAX)
+            if delay < 0 or pos != len(number):
+                self._say(BAD_FORMAT)
+                return
+            rest = name
+            self._door.counts[code] += 1
+        if not is_tube_name(rest):
+            self._say(BAD_FORMAT)
+            return
+        tube = rest.decode()
+        if code != words.PAUSE_TUBE:
+            self._door.counts[code] += 1
+        if code == words.USE:
+            self._use(tube)
+        elif code == words.WATCH:
+            self._watch(tube)
+        elif code == words.IGNORE:
+            self._ignore(tube)
+        else:
+            queue = self._yard.queues.get(tube)
+            if queue is None:
+                self._say(NOT_FOUND)
+            elif code == words.STATS_TUBE:
+                self._say_yaml(statistics.of_tube(queue, now_ms))
+            else:
+                pause(self._yard, queue, delay * 1000, now_ms)
+                self._say(b"PAUSED\r\n")
+
+    # -- tubes ---------------------------------------------------------------------------------
+
+    def _use(self, tube: str) -> None:
+        queue = open_queue(self._yard, tube)
+        hold_user(queue)
+        drop_user(self._yard, self._used)
+        self._used = queue
+        self._say(b"USING " + tube.encode() + CRLF)
+
+    def _watch(self, tube: str) -> None:
+        queue = open_queue(self._yard, tube)
+        if queue not in self._watched:
+            self._watched.append(queue)
+            hold_watch(queue)
+        self._say_watching()
+
+    def _ignore(self, tube: str) -> None:
+        queue = self._yard.queues.get(tube)
+        if queue is not None and queue in self._watched:
+            if len(self._watched) == 1:
+                self._say(b"NOT_IGNORED\r\n")
+                return
+            # beanstalkd fills the gap with the last name; clients may know the order.
+            last = self._watched.pop()
+            if last is not queue:
+                self._watched[self._watched.index(queue)] = last
+            drop_watch(self._yard, queue)
+        self._say_watching()
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _wait_for(self, number: i64) -> None:
+        self.awaits = max(self.awaits, number)
+
+    def _say(self, answer: bytes) -> None:
+        """Answer with what the yard's newest waited-for record may have brought about."""
+        self.out.write(answer)
+        self._wait_for(self._yard.journal.appended)
+
+    def _say_watching(self) -> None:
+        self._say(b"WATCHING %d\r\n" % len(self._watched))
+
+    def _say_job(self, word: bytes, job: Job, body: bytes) -> None:
+        out = self.out
+        out.write(word)
+        write_number(out, job.id)
+        out.append(32)
+        write_number(out, len(body))
+        out.write(CRLF)
+        out.write(body)
+        out.write(CRLF)
+        self._wait_for(job.batch)
+
+    def _found(self, job: object) -> None:
+        body = self._yard.bodies.fetch(job) if isinstance(job, Job) else None
+        if body is None or not isinstance(job, Job):
+            self._say(NOT_FOUND)
+        else:
+            self._say_job(b"FOUND ", job, body)
+
+    def _say_yaml(self, text: str) -> None:
+        """Answer with counts, which may show any record there is, waited for or not."""
+        data = text.encode()
+        self.out.write(b"OK %d\r\n" % len(data))
+        self.out.write(data)
+        self.out.write(CRLF)
+        self._wait_for(self._yard.journal.newest())
+
+
+@final
+class BeanstalkEntrance(Entrance):
+    """Makes the sessions of one door."""
+
+    def __init__(self, door: BeanstalkDoor) -> None:
+        self._door = door
+
+    def enter(self, peer: Peer) -> Session:
+        """Return the session of a new connection."""
+        return BeanstalkSession(self._door, peer)

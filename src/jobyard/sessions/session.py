@@ -1,0 +1,68 @@
+"""What every protocol session is to the server: bytes in, bytes out, and what the bytes wait for."""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, trait
+
+
+@trait
+class Peer:
+    """The connection as a session sees it."""
+
+    def stirred(self) -> None:
+        """Note that output appeared, or input may go on, outside the session's own `receive`."""
+
+
+# Output that makes a session pause until the peer has read it: one small request can ask for a
+# body of any size, over and over.
+OUTPUT_MAX: Final = 1 << 20
+
+
+@trait
+class Entrance:
+    """Where new connections of one protocol come in."""
+
+    def enter(self, peer: Peer) -> "Session":
+        """Return the session of a new connection."""
+        raise NotImplementedError
+
+
+class Session:
+    """One client of one protocol."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer: Peer = peer
+        self.out = BytesWriter()
+        # The newest batch that anything in `out` discloses.
+        self.awaits: i64 = 0
+        # No more input counts: close once the output has gone.
+        self.is_finished: bool = False
+        # There is input to go on with once the output has gone.
+        self.is_stalled: bool = False
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command in what has arrived so far."""
+        raise NotImplementedError
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with input that was held back while the session waited."""
+        raise NotImplementedError
+
+    def end_input(self, now_ms: i64) -> None:
+        """Note that the peer will send no more; it may still read."""
+        raise NotImplementedError
+
+    def closed(self, now_ms: i64) -> None:
+        """Give back everything the session holds: the connection is gone."""
+        raise NotImplementedError
+
+    def unread_size(self) -> i64:
+        """Return how much input waits in the session, for the server to stop reading in time."""
+        raise NotImplementedError
+
+    def take_output(self) -> bytes:
+        """Return what is to be sent once `awaits` is safe."""
+        data = self.out.getvalue()
+        self.out.truncate(0)
+        return data

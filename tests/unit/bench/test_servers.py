@@ -1,0 +1,107 @@
+"""Servers: started until they serve, ended whatever they do, and quoted when they fail."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.load import BenchError
+from bench.servers import KINDS, Stable
+
+needs_rival = pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="needs beanstalkd")
+
+YARD = """
+import signal, sys
+print({line!r}, flush=True)
+print("recovered 3 jobs in 0.5 s", file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+
+def stable_with_yard(tmp_path: Path, source: str) -> Stable:
+    package = tmp_path / "path" / "jobyard"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(source)
+    return Stable(tmp_path / "servers", python_path=str(tmp_path / "path"))
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_yard_serves_when_it_says_so(tmp_path: Path) -> None:
+    stable = stable_with_yard(tmp_path, YARD.format(line="ready beanstalk=127.0.0.1:4242 data=x"))
+    with stable.serving(KINDS["jobyard-memory"]) as server:
+        assert server.port == 4242
+        assert server.ready_seconds > 0
+        assert server.rss_bytes() > 2**20
+        assert is_running(server.pid)
+    assert not is_running(server.pid)
+    assert list((tmp_path / "servers").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("jobyard-memory", ["--memory"]), ("jobyard-durable", ["--data", "DATA"])],
+)
+def test_a_yard_is_started_the_documented_way(
+    tmp_path: Path, name: str, expected: list[str]
+) -> None:
+    source = "import sys; print(' '.join(sys.argv[1:]), file=sys.stderr); sys.exit(7)"
+    stable = stable_with_yard(tmp_path, source)
+    folder = stable.new_folder()
+    with pytest.raises(BenchError) as failure:
+        stable.start(KINDS[name], folder)
+    words = str(failure.value).splitlines()[-1].replace(str(folder / "data"), "DATA").split()
+    assert words == ["serve", *expected, "--beanstalk", "127.0.0.1:0"]
+
+
+def test_a_yard_that_says_something_else_is_ended_and_quoted(tmp_path: Path) -> None:
+    stable = stable_with_yard(tmp_path, YARD.format(line="hello"))
+    with pytest.raises(BenchError, match="does not get ready; it said 'hello"):
+        stable.start(KINDS["jobyard-memory"], stable.new_folder())
+
+
+def test_no_setting_leaks_in_from_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBYARD_DURABILITY", "os")
+    source = "import os, sys; sys.exit(' '.join(n for n in os.environ if 'JOBYARD' in n) + '.')"
+    stable = stable_with_yard(tmp_path, source)
+    with pytest.raises(BenchError) as failure:
+        stable.start(KINDS["jobyard-memory"], stable.new_folder())
+    assert str(failure.value).splitlines()[-1] == "."
+
+
+def test_a_failing_load_is_told_with_the_servers_last_words(tmp_path: Path) -> None:
+    stable = stable_with_yard(tmp_path, YARD.format(line="ready beanstalk=127.0.0.1:1 data=x"))
+    with (
+        pytest.raises(BenchError, match="jobyard-memory: load failed"),
+        stable.serving(KINDS["jobyard-memory"]),
+    ):
+        raise BenchError("load failed")
+
+
+@needs_rival
+def test_the_rival_answers_once_it_is_started(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    with stable.serving(KINDS["beanstalkd-f0"]) as server:
+        assert server.ready_jobs() == 0
+        assert server.stats()["pid"] == str(server.pid)
+        assert server.stats()["binlog-current-index"] == "1"
+
+
+@needs_rival
+def test_a_server_is_kept_on_its_cores(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    with Stable(tmp_path, cores={core}).serving(KINDS["beanstalkd"]) as server:
+        assert os.sched_getaffinity(server.pid) == {core}
+
+
+def test_a_missing_rival_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    stable = Stable(tmp_path)
+    with pytest.raises(BenchError, match="beanstalkd is not installed"):
+        stable.start(KINDS["beanstalkd"], stable.new_folder())

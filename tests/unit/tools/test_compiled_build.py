@@ -1,0 +1,112 @@
+"""The compiled copy: made from a tiny package by the real setup.py, kept, renewed, done without."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobyard import build
+from tools.compiled_build import ROOT, CompiledCopy, digest
+
+PYPROJECT = """
+[project]
+name = "jobyard"
+version = "0"
+[tool.setuptools.packages.find]
+where = ["src"]
+[tool.mypy]
+mypy_path = "src"
+"""
+NEEDS_COMPILER = pytest.mark.skipif(
+    shutil.which(os.environ.get("CC", "cc")) is None, reason="there is no C compiler here"
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> CompiledCopy:
+    """A repository with two modules to compile and one to leave alone."""
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    package = tmp_path / "src" / "jobyard"
+    for folder in (package, package / "model", package / "cli"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    shutil.copy(ROOT / "src/jobyard/build.py", package)
+    (package / "model/job.py").write_text("STATE: int = 1\n")
+    (package / "model/queue.py").write_text("from jobyard.model.job import STATE\nB: int = STATE\n")
+    (package / "cli/main.py").write_text("C: int = 3\n")
+    return CompiledCopy(tmp_path)
+
+
+def value_in(copy: CompiledCopy, expression: str) -> str:
+    """Evaluate an expression in a process that runs from the copy."""
+    code = f"import jobyard.model.queue as queue, jobyard.cli.main as main; print({expression})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(copy.place)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@NEEDS_COMPILER
+def test_the_copy_is_compiled_and_follows_its_sources(copy: CompiledCopy) -> None:
+    (copy.sources / "model/old.py").write_text("")
+    assert not copy.is_fresh()
+    assert copy.make()
+    assert copy.is_fresh()
+    assert build.kind(copy.place / "jobyard") == "compiled"
+    assert value_in(copy, "queue.B, queue.__file__.endswith('.so')") == "1 True"
+    assert value_in(copy, "main.C, main.__file__.endswith('.py')") == "3 True"
+
+    (copy.sources / "model/job.py").write_text("STATE: int = 2\n")
+    (copy.sources / "model/old.py").unlink()
+    assert not copy.is_fresh()
+    assert copy.make()
+    assert value_in(copy, "queue.B") == "2"
+    assert not list(copy.place.rglob("old*"))
+    assert build.kind(copy.place / "jobyard") == "compiled"
+
+
+def test_without_a_compiler_there_is_one_warning_and_no_copy(
+    copy: CompiledCopy, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy.place.mkdir(parents=True)  # left from better days: it would be stale for ever
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    assert not copy.make()
+    assert not copy.place.exists()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warning: no C compiler (/nonexistent/cc): Jobyard will run as plain")
+
+
+def test_who_wants_no_compiling_hears_nothing(
+    copy: CompiledCopy, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JOBYARD_COMPILE", "0")
+    assert not copy.make()
+    assert capfd.readouterr().err == ""
+
+
+@NEEDS_COMPILER
+def test_code_that_does_not_compile_is_an_error(copy: CompiledCopy) -> None:
+    (copy.sources / "model/job.py").write_text("STATE: int = 'one'\n")
+    with pytest.raises(SystemExit, match="does not compile"):
+        copy.make()
+
+
+def test_a_digest_knows_names_contents_and_facts(tmp_path: Path) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("A = 1\n")
+    first = digest(tmp_path, [source])
+    assert digest(tmp_path, [source]) == first
+    assert digest(tmp_path, [source], "another compiler") != first
+    source.write_text("A = 2\n")
+    assert digest(tmp_path, [source]) != first
+    source.write_text("A = 1\n")
+    source.rename(tmp_path / "b.py")
+    assert digest(tmp_path, [tmp_path / "b.py"]) != first

@@ -1,0 +1,128 @@
+"""The direction of imports: each wrong turn is found, and the repository takes none."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools import imports
+
+
+def findings_of(tmp_path: Path, files: dict[str, str]) -> list[str]:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return imports.findings(tmp_path)
+
+
+def test_the_repository_imports_one_way() -> None:
+    assert imports.findings(imports.ROOT) == []
+
+
+def test_the_repository_is_read_at_all() -> None:
+    names = {module.name for module in imports.load(imports.ROOT / "src/jobyard", "jobyard")}
+    assert {"jobyard", "jobyard.build"} <= names
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/model/job.py", "from jobyard.engine.yard import Yard"),
+        ("src/jobyard/model/job.py", "import jobyard.wire.lines"),
+        ("src/jobyard/model/job.py", "from jobyard import engine"),
+        ("src/jobyard/model/job.py", "from ..engine import yard"),
+        ("src/jobyard/model/job.py", "def f():\n    from jobyard.server import loop"),
+        ("src/jobyard/model/job.py", "if TYPE_CHECKING:\n    from jobyard.cli import main"),
+        ("src/jobyard/journal/record.py", "from jobyard.wire import lines"),
+        ("src/jobyard/wire/lines.py", "from jobyard.journal import record"),
+        ("src/jobyard/sessions/session.py", "from jobyard.server import loop"),
+        ("src/jobyard/server/loop.py", "from jobyard.cli import main"),
+        ("src/jobyard/client/pool.py", "from jobyard.engine import yard"),
+        ("src/jobyard/attic/old.py", ""),
+        ("sim/world.py", "from jobyard.server.loop import Loop"),
+    ],
+)
+def test_an_import_upwards_is_found(tmp_path: Path, path: str, text: str) -> None:
+    (finding, *_) = findings_of(tmp_path, {path: text})
+    assert finding.startswith(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/sessions/beanstalk.py", "from jobyard.sessions import bunqueue"),
+        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.http.page import A"),
+        ("src/jobyard/sessions/glidemq_keys.py", "import jobyard.sessions.beanstalk.put"),
+        ("src/jobyard/sessions/session.py", "from jobyard.sessions.beanstalk import put"),
+    ],
+)
+def test_protocols_stay_apart(tmp_path: Path, path: str, text: str) -> None:
+    assert "protocols stay apart" in findings_of(tmp_path, {path: text})[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time",
+        "from os import path",
+        "import asyncio.events",
+        "import librt.time",
+        "if x:\n  import socket",
+    ],
+)
+def test_the_world_stays_at_the_edge(tmp_path: Path, text: str) -> None:
+    (finding, *_) = findings_of(tmp_path, {"src/jobyard/engine/yard.py": text})
+    assert "may be imported only in" in finding
+    assert imports.findings(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/engine/yard.py", "from jobyard.journal import journal\nimport zlib"),
+        ("src/jobyard/engine/yard.py", "from librt.strings import BytesWriter"),
+        ("src/jobyard/engine/yard.py", "from jobyard.errors import NotFound"),
+        ("src/jobyard/engine/yard.py", "from .heap import Heap\nfrom . import heap"),
+        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.beanstalk import a"),
+        ("src/jobyard/sessions/beanstalk_stats.py", "from jobyard.sessions.beanstalk import a"),
+        ("src/jobyard/sessions/beanstalk.py", "from jobyard.sessions.session import Session"),
+        ("src/jobyard/server/loop.py", "import os, select\nfrom jobyard.sessions import session"),
+        ("src/jobyard/cli/main.py", "from jobyard import __version__\nimport os"),
+        ("sim/world.py", "import random\nfrom jobyard.engine import yard"),
+    ],
+)
+def test_an_import_downwards_is_fine(tmp_path: Path, path: str, text: str) -> None:
+    assert findings_of(tmp_path, {path: text}) == []
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    files = {
+        "src/jobyard/engine/a.py": "from jobyard.engine.b import B",
+        "src/jobyard/engine/b.py": "from jobyard.engine import c",
+        "src/jobyard/engine/c.py": "import jobyard.engine.a",
+    }
+    (finding,) = findings_of(tmp_path, files)
+    assert "circle" in finding
+
+
+def test_a_circle_for_types_alone_is_none(tmp_path: Path) -> None:
+    files = {
+        "src/jobyard/engine/__init__.py": "from jobyard.engine.a import A",
+        "src/jobyard/engine/a.py": "from jobyard.engine.b import B",
+        "src/jobyard/engine/b.py": "if TYPE_CHECKING:\n    from jobyard.engine.a import A",
+    }
+    assert findings_of(tmp_path, files) == []
+
+
+def test_relative_imports_get_their_full_names() -> None:
+    tree = ast.parse("from ..wire import lines\nfrom . import heap\nfrom .heap import Heap")
+    targets = [found.target for found in imports.imports_of(tree, "jobyard.engine")]
+    assert targets == [
+        "jobyard.wire",
+        "jobyard.wire.lines",
+        "jobyard.engine",
+        "jobyard.engine.heap",
+        "jobyard.engine.heap",
+        "jobyard.engine.heap.Heap",
+    ]

@@ -1,0 +1,121 @@
+"""House rules: each finds what it is for, and the repository keeps them all."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import tidy
+
+CHARTER = '"""Holds what this test needs, knows nothing else, and keeps its word."""\n'
+
+
+def rules_broken(path: str, text: str) -> list[str]:
+    return [finding.rule for finding in tidy.judge(tidy.source_of(path, text))]
+
+
+def test_the_repository_is_tidy() -> None:
+    assert tidy.report(tidy.ROOT) == []
+
+
+def test_the_repository_is_read_at_all() -> None:
+    paths = {source.path for source in tidy.read(tidy.ROOT)}
+    assert {"tools/tidy.py", "src/jobyard/build.py", "Makefile", ".ci/run"} <= paths
+    assert not any(path.startswith((".venv", ".git/", "build/")) for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        ("charter", "src/jobyard/a.py", "A = 1\n"),
+        ("charter", "src/jobyard/a.py", '"""Short."""\n' + "A = 1\n" * 30),
+        ("unfinished", "src/jobyard/a.py", CHARTER + "A = 1  # TO" + "DO: later\n"),
+        ("unfinished", "docs/a.md", "FIX" + "ME\n"),
+        ("machine-path", "docs/a.md", "look into /ho" + "me/ann/queue\n"),
+        ("whitespace", "docs/a.md", "blanks  \n"),
+        ("whitespace", "docs/a.md", "no end"),
+        ("sleep", "tests/test_a.py", "import time\ntime.sleep(1)\n"),
+        ("sleep", "tests/test_a.py", "from time import sleep\nsleep(1)\n"),
+        ("broad-except", "tests/test_a.py", "try:\n    a()\nexcept:\n    b()\n"),
+        ("broad-except", "tests/test_a.py", "try:\n    a()\nexcept Exception:\n    b()\n"),
+        ("broad-except", "tests/a.py", "try:\n    a()\nexcept (A, BaseException):\n    b()\n"),
+        ("broad-except", "tests/a.py", "with contextlib.suppress(Exception):\n    a()\n"),
+        ("unsafe", "tests/a.py", "import pickle\n"),
+        ("unsafe", "tests/a.py", "from marshal import loads\n"),
+        ("unsafe", "tests/a.py", "ev" + "al('1')\n"),
+        ("empty-name", "tests/a.py", "class QueueManager:\n    pass\n"),
+        ("empty-name", "tests/helpers.py", "A = 1\n"),
+        ("unchecked-type", "src/jobyard/wire/a.py", CHARTER + "A = 1  # type: ignore[misc]\n"),
+    ],
+)
+def test_a_breach_is_found(rule: str, path: str, text: str) -> None:
+    assert rules_broken(path, text) == [rule]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/a.py", CHARTER + "A = 1\n" * 30),
+        ("src/jobyard/a.py", '"""Short."""\nA = 1\n'),
+        ("src/jobyard/empty/__init__.py", ""),
+        ("tests/test_a.py", "A = 1\n"),
+        ("src/jobyard/a.py", CHARTER + "A = 1  # TO" + "DO(#12): later\n"),
+        ("tests/transcripts/a.txt", "put 0 0 1 1 \nno end"),
+        ("docs/a.md", "see https://example.org/home/page and ./work/here\n"),
+        ("src/jobyard/server/a.py", CHARTER + "import time\ntime.sleep(1)\n"),
+        ("tests/a.py", "try:\n    a()\nexcept Exception:\n    b()\n    raise\n"),
+        ("tests/a.py", "try:\n    a()\nexcept OSError:\n    b()\n"),
+        ("tests/a.py", "with contextlib.suppress(OSError):\n    a()\n"),
+        ("tests/a.py", "literal.eval('1')\n"),
+        ("src/jobyard/server/a.py", CHARTER + "A = 1  # type: ignore[misc]\n"),
+    ],
+)
+def test_what_is_allowed_is_left_alone(path: str, text: str) -> None:
+    assert rules_broken(path, text) == []
+
+
+def test_a_file_has_600_lines_at_most() -> None:
+    assert rules_broken("tests/a.py", "A = 1\n" * 600) == []
+    assert rules_broken("tests/a.py", "A = 1\n" * 601) == ["file-size"]
+    assert rules_broken("docs/a.md", "words\n" * 601) == []
+
+
+def test_a_function_has_70_lines_at_most_without_its_docstring() -> None:
+    docstring = '    """One\n\n    two.\n    """\n'
+    fits = "def f():\n" + docstring + "    a()\n" * 69
+    assert rules_broken("tests/a.py", fits) == []
+    assert rules_broken("tests/a.py", fits + "    a()\n") == ["function-size"]
+
+
+def a_finding(subject: str, line: int = 3) -> tidy.Finding:
+    return tidy.Finding("src/a.py", line, "function-size", subject, "71 lines, at most 70")
+
+
+def test_a_finding_is_printed_with_its_place() -> None:
+    assert tidy.settle([a_finding("f")], [], 0) == [
+        "src/a.py:3: function-size: f: 71 lines, at most 70"
+    ]
+
+
+def test_a_listed_debt_is_tolerated_wherever_it_has_moved() -> None:
+    debts = ["src/a.py: function-size: f"]
+    assert tidy.settle([a_finding("f", line=3)], debts, 1) == []
+    assert tidy.settle([a_finding("f", line=9)], debts, 1) == []
+    assert len(tidy.settle([a_finding("f"), a_finding("g")], debts, 1)) == 1
+
+
+def test_a_paid_debt_must_leave_the_list() -> None:
+    (line,) = tidy.settle([], ["src/a.py: function-size: f"], 1)
+    assert "paid" in line
+
+
+def test_the_list_of_debts_may_only_shrink() -> None:
+    (line,) = tidy.settle([a_finding("f")], ["src/a.py: function-size: f"], 0)
+    assert "may only shrink" in line
+    (line,) = tidy.settle([], [], 1)
+    assert "lower RATCHET_MAX" in line
+
+
+def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "garbage.txt").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "words.txt").write_text("words")
+    assert [source.path for source in tidy.read(tmp_path)] == ["words.txt"]

@@ -1,0 +1,213 @@
+"""The direction of imports: which room may know which, and who may touch the world.
+
+    model <- wire        model <- journal <- engine <- sessions <- server <- cli
+
+Reads sources as syntax trees and imports nothing it judges. Checks four things: rooms import
+only the rooms below them; the protocols in `sessions` never import each other; modules that
+reach a clock, a disk, a socket, a thread or chance are imported only at the edge; and no modules
+import each other in a circle. Imports for type checking count, except in circles.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+_BELOW_SESSIONS: Final = frozenset({"errors", "model", "wire", "journal", "engine"})
+_BELOW_CLI: Final = _BELOW_SESSIONS | {"sessions", "server", "config", "build"}
+# What each room may import besides itself; a room that is not listed may not exist.
+ROOMS: Final[dict[str, frozenset[str]]] = {
+    "": frozenset(),
+    "errors": frozenset(),
+    "build": frozenset(),
+    "model": frozenset({"errors"}),
+    "wire": frozenset({"errors", "model"}),
+    "journal": frozenset({"errors", "model"}),
+    "engine": frozenset({"errors", "model", "journal"}),
+    "sessions": _BELOW_SESSIONS,
+    "config": frozenset({"errors", "model"}),
+    "server": _BELOW_SESSIONS | {"sessions", "config", "build"},
+    "cli": _BELOW_CLI,
+    "__main__": frozenset({"cli"}),
+    "client": frozenset({"errors", "model", "wire"}),
+    "spark": frozenset({"client"}),
+}
+# Outside the package: what each folder of the repository may import of it.
+VISITORS: Final[dict[str, frozenset[str]]] = {
+    "sim": frozenset({"", "errors", "build", "model", "wire", "journal", "engine", "sessions"}),
+}
+PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "http", "topics")
+# All that a seed could not replay.
+WORLDLY: Final = frozenset(
+    {
+        *("asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "random", "secrets"),
+        *("select", "selectors", "signal", "socket", "ssl", "subprocess", "tempfile"),
+        *("threading", "time", "uuid", "uvloop"),
+        *("librt.random", "librt.threading", "librt.time"),
+    }
+)
+EDGE: Final = frozenset({"server", "cli", "config", "client", "spark", "__main__"})
+
+
+class Import(NamedTuple):
+    """One imported module name, and where and why it stands there."""
+
+    target: str
+    line: int
+    is_for_types: bool
+
+
+class Module(NamedTuple):
+    """A source file under the name Python knows it by."""
+
+    name: str
+    path: Path
+    imports: list[Import]
+
+
+def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
+    """Yield every import of a module that lives in `package`, wherever it stands."""
+    yield from _walk(tree, package, is_for_types=False)
+
+
+def _walk(node: ast.AST, package: str, *, is_for_types: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, is_for_types)
+        elif isinstance(child, ast.ImportFrom):
+            base = child.module or ""
+            if child.level:
+                folders = package.split(".")
+                kept = folders[: len(folders) - child.level + 1]
+                base = ".".join([*kept, base] if base else kept)
+            # `from a import b` may name the module a.b; a name that is none is dropped later.
+            yield Import(base, child.lineno, is_for_types)
+            for alias in child.names:
+                yield Import(f"{base}.{alias.name}", child.lineno, is_for_types)
+        else:
+            is_guard = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from _walk(child, package, is_for_types=is_for_types or is_guard)
+
+
+def load(folder: Path, prefix: str) -> list[Module]:
+    """Read every module below `folder`, which Python knows as `prefix`."""
+    modules = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = [prefix, *path.relative_to(folder).with_suffix("").parts]
+        package = ".".join(parts[:-1])
+        if parts[-1] == "__init__":
+            parts.pop()
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        modules.append(Module(".".join(parts), path, list(imports_of(tree, package))))
+    return modules
+
+
+def room_of(name: str) -> str:
+    """The room of a module of the package: its first folder or file below the top."""
+    return [*name.split("."), ""][1]
+
+
+def protocol_of(name: str) -> str | None:
+    """The protocol a session module belongs to; None for what all protocols share."""
+    parts = name.split(".")
+    if parts[:2] != ["jobyard", "sessions"] or len(parts) < 3:
+        return None
+    return next((p for p in PROTOCOLS if parts[2] == p or parts[2].startswith(p + "_")), None)
+
+
+def layer_faults(module: Module) -> Iterator[tuple[int, str]]:
+    """Imports of the package that point the wrong way."""
+    if module.name.split(".")[0] == "jobyard":
+        room = room_of(module.name)
+        allowed = ROOMS.get(room)
+        if allowed is None:
+            yield 1, f"room {room!r} is not in tools/imports.py; say what it may import"
+            return
+        # The version and the build's kind are facts, not behaviour.
+        allowed |= {room, ""}
+    else:
+        room = module.name.split(".")[0]
+        allowed = VISITORS[room]
+    for target, line, _ in module.imports:
+        if target.split(".")[0] != "jobyard":
+            continue
+        other = room_of(target)
+        if other in ROOMS and other not in allowed:
+            yield line, f"{room or 'the package'} may not import {target}"
+
+
+def protocol_faults(module: Module) -> Iterator[tuple[int, str]]:
+    """Protocols that know each other, and shared session code that knows one of them."""
+    if room_of(module.name) != "sessions":
+        return
+    own = protocol_of(module.name)
+    for target, line, _ in module.imports:
+        other = protocol_of(target)
+        if other is not None and other != own:
+            yield line, f"{module.name} may not import {target}: protocols stay apart"
+
+
+def worldly_faults(module: Module) -> Iterator[tuple[int, str]]:
+    """Clocks, disks, sockets, threads and chance away from the edge."""
+    if room_of(module.name) in EDGE:
+        return
+    for target, line, _ in module.imports:
+        parts = target.split(".")
+        if parts[0] in WORLDLY or ".".join(parts[:2]) in WORLDLY:
+            yield line, f"{target} may be imported only in {', '.join(sorted(EDGE))}"
+
+
+def circle(modules: list[Module]) -> list[str]:
+    """The names of modules that need each other before any can be imported, or none."""
+    names = {module.name for module in modules}
+    graph = {
+        module.name: {
+            target
+            for target, _, is_for_types in module.imports
+            # A package is not in a circle with the modules it gathers from below itself.
+            if target in names and not is_for_types and not module.name.startswith(target)
+        }
+        for module in modules
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        members: list[str] = error.args[1]
+        return members
+    return []
+
+
+def findings(root: Path) -> list[str]:
+    """Everything wrong with the imports of a tree, as lines for a terminal."""
+    package = load(root / "src" / "jobyard", "jobyard")
+    found = []
+    for module in package:
+        for rule in (layer_faults, protocol_faults, worldly_faults):
+            found += [_line(root, module, *fault) for fault in rule(module)]
+    for folder in VISITORS:
+        for module in load(root / folder, folder):
+            found += [_line(root, module, *fault) for fault in layer_faults(module)]
+    if members := circle(package):
+        found.append(f"modules import each other in a circle: {' -> '.join(members)}")
+    return found
+
+
+def _line(root: Path, module: Module, line: int, text: str) -> str:
+    return f"{module.path.relative_to(root)}:{line}: {text}"
+
+
+def main() -> int:
+    """Print every finding; fail if there is one."""
+    found = findings(ROOT)
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""House rules that no linter knows: size budgets, charters, banned words, names and calls.
+
+Reads files and runs nothing of what it reads. A rule is a function from a file to findings, listed
+in RULES. Findings in tools/ratchet.txt are old debts and tolerated; the list may only shrink: a
+debt that was paid must leave it, and RATCHET_MAX must follow it down.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RATCHET: Final = "tools/ratchet.txt"
+RATCHET_MAX: Final = 0
+
+FILE_LINES_MAX: Final = 600
+FUNCTION_LINES_MAX: Final = 70
+# Shorter than this nobody has said what a module holds, must not know, and guarantees.
+CHARTER_SIZE_MIN: Final = 40
+# In a file this short the code says it.
+UNCHARTERED_LINES_MAX: Final = 20
+
+MADE_FOLDERS: Final = frozenset({"__pycache__", "build", "dist", "jobyard-data"})
+HIDDEN_FOLDERS: Final = frozenset({".ci"})
+TEXT_SUFFIXES: Final = frozenset(
+    {"", ".c", ".cfg", ".h", ".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+)
+CHARTERED: Final = ("src/", "sim/", "bench/", "tools/", "fuzz/")
+COMPILED: Final = tuple(
+    f"src/jobyard/{room}/" for room in ("model", "wire", "journal", "engine", "sessions")
+)
+
+# Spelled so that this file does not contain what it looks for.
+UNFINISHED: Final = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b(?!.*#\d)")
+MACHINE_PATH: Final = re.compile(r"(?<![\w.~$}])/(home|root|Users|work|tmp)/\w")
+EMPTY_NAME: Final = re.compile(
+    r"(Manager|Handler|Helper|Util)s?$|^(manager|handler|helper|util)s?$"
+)
+UNSAFE_MODULES: Final = frozenset({"pickle", "marshal", "shelve", "dill"})
+UNSAFE_CALLS: Final = frozenset({"eval", "exec", "__import__"})
+BROAD: Final = frozenset({"Exception", "BaseException"})
+
+
+class Finding(NamedTuple):
+    """One breach of one rule. The subject tells it from its like in the same file."""
+
+    path: str
+    line: int
+    rule: str
+    subject: str
+    text: str
+
+    def key(self) -> str:
+        """What the ratchet remembers: no line number, no measure, nothing that drifts."""
+        return f"{self.path}: {self.rule}: {self.subject}"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.subject}: {self.text}"
+
+
+class Source(NamedTuple):
+    """A file of the repository; the tree is there for Python alone."""
+
+    path: str
+    text: str
+    tree: ast.Module | None
+
+    def finding(self, line: int, rule: str, subject: str, text: str) -> Finding:
+        """A finding in this file."""
+        return Finding(self.path, line, rule, subject, text)
+
+
+def read(root: Path) -> Iterator[Source]:
+    """Yield every text file that people write; what programs make is left out."""
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        folders = relative.parts[:-1]
+        is_ours = not any(
+            part in MADE_FOLDERS or (part.startswith(".") and part not in HIDDEN_FOLDERS)
+            for part in folders
+        )
+        if is_ours and path.suffix in TEXT_SUFFIXES and path.is_file():
+            try:
+                yield source_of(str(relative), path.read_text(encoding="utf-8"))
+            except UnicodeDecodeError:
+                continue  # bytes on purpose, in a transcript or a damaged journal
+
+
+def source_of(path: str, text: str) -> Source:
+    """Parse a file under the path it will be reported by."""
+    return Source(path, text, ast.parse(text, path) if path.endswith(".py") else None)
+
+
+def nodes(source: Source) -> Iterator[ast.AST]:
+    """Every node of a Python file; none of any other."""
+    return ast.walk(source.tree) if source.tree is not None else iter(())
+
+
+def file_size(source: Source) -> Iterator[Finding]:
+    """A file that grew past its budget is a room that wants a wall."""
+    count = source.text.count("\n")
+    if count > FILE_LINES_MAX and Path(source.path).suffix in {".py", ".sh", ".c", ".h"}:
+        yield source.finding(1, "file-size", "file", f"{count} lines, at most {FILE_LINES_MAX}")
+
+
+def function_size(source: Source) -> Iterator[Finding]:
+    """Lines of a function, its docstring not counted."""
+    for node in nodes(source):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                docstring = node.body[0]
+                count -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+            if count > FUNCTION_LINES_MAX:
+                text = f"{count} lines, at most {FUNCTION_LINES_MAX}"
+                yield source.finding(node.lineno, "function-size", node.name, text)
+
+
+def charter(source: Source) -> Iterator[Finding]:
+    """Every module says what it holds, what it must not know, what it guarantees."""
+    if source.tree is None or not source.path.startswith(CHARTERED) or not source.text.strip():
+        return
+    size = len(ast.get_docstring(source.tree) or "")
+    size_min = CHARTER_SIZE_MIN if source.text.count("\n") > UNCHARTERED_LINES_MAX else 1
+    if size < size_min:
+        yield source.finding(1, "charter", "module", "no docstring that says what belongs here")
+
+
+def unfinished(source: Source) -> Iterator[Finding]:
+    """Marks of unfinished work need the number of the issue that will finish it."""
+    for line, text in _prose(source):
+        if match := UNFINISHED.search(text):
+            yield source.finding(line, "unfinished", match.group(), "name the issue: #number")
+
+
+def _prose(source: Source) -> Iterator[tuple[int, str]]:
+    """Comments of a Python file, all lines of any other."""
+    if source.tree is None:
+        yield from enumerate(source.text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def machine_path(source: Source) -> Iterator[Finding]:
+    """No file may speak of the folders of one machine."""
+    for line, text in enumerate(source.text.splitlines(), 1):
+        if match := MACHINE_PATH.search(text):
+            yield source.finding(line, "machine-path", match.group(), "a path of one machine")
+
+
+def whitespace(source: Source) -> Iterator[Finding]:
+    """What the formatter does for Python; transcripts hold bytes that are all meant."""
+    if source.tree is not None or source.path.startswith("tests/transcripts/"):
+        return
+    for line, text in enumerate(source.text.split("\n"), 1):
+        if text != text.rstrip():
+            yield source.finding(line, "whitespace", "line end", "ends in blanks")
+    if source.text and not source.text.endswith("\n"):
+        yield source.finding(1, "whitespace", "file end", "the last line does not end")
+
+
+def sleeping_test(source: Source) -> Iterator[Finding]:
+    """A test waits for the thing itself, with a deadline, never for time to pass."""
+    if not source.path.startswith("tests/"):
+        return
+    for node in nodes(source):
+        if isinstance(node, ast.Call) and _name(node.func) == "sleep":
+            yield source.finding(node.lineno, "sleep", "sleep", "wait for the event instead")
+
+
+def broad_except(source: Source) -> Iterator[Finding]:
+    """Catching everything hides our own mistakes; passing it on after a clean-up is fine."""
+    for node in nodes(source):
+        if isinstance(node, ast.ExceptHandler) and not _raises_again(node):
+            caught = {_name(part) for part in _parts(node.type)}
+            if node.type is None or caught & BROAD:
+                yield source.finding(node.lineno, "broad-except", "except", "name the errors")
+        elif isinstance(node, ast.Call) and _name(node.func) == "suppress":
+            caught = {_name(part) for part in node.args}
+            if caught & BROAD:
+                yield source.finding(node.lineno, "broad-except", "suppress", "name the errors")
+
+
+def _parts(node: ast.expr | None) -> list[ast.expr]:
+    if isinstance(node, ast.Tuple):
+        return node.elts
+    return [] if node is None else [node]
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def unsafe(source: Source) -> Iterator[Finding]:
+    """What turns somebody's bytes into our code."""
+    for node in nodes(source):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module or "").split(".")[0]]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            names = [node.func.id]
+        for name in names:
+            if name in (UNSAFE_CALLS if isinstance(node, ast.Call) else UNSAFE_MODULES):
+                line = getattr(node, "lineno", 1)
+                yield source.finding(line, "unsafe", name, "runs what it is given")
+
+
+def empty_name(source: Source) -> Iterator[Finding]:
+    """Names that say nothing of what a thing does."""
+    if source.tree is not None and EMPTY_NAME.search(Path(source.path).stem):
+        yield source.finding(1, "empty-name", Path(source.path).stem, "say what it does")
+    for node in nodes(source):
+        if isinstance(node, ast.ClassDef) and EMPTY_NAME.search(node.name):
+            yield source.finding(node.lineno, "empty-name", node.name, "say what it does")
+
+
+def unchecked_type(source: Source) -> Iterator[Finding]:
+    """In the compiled rooms a type that is not known costs speed as well as safety."""
+    if source.path.startswith(COMPILED):
+        for line, text in _prose(source):
+            if "type: ignore" in text:
+                yield source.finding(line, "unchecked-type", "ignore", "not in a compiled room")
+
+
+def _name(node: ast.expr) -> str:
+    """The last word of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+RULES: Final[tuple[Callable[[Source], Iterator[Finding]], ...]] = (
+    file_size,
+    function_size,
+    charter,
+    unfinished,
+    machine_path,
+    whitespace,
+    sleeping_test,
+    broad_except,
+    unsafe,
+    empty_name,
+    unchecked_type,
+)
+
+
+def judge(source: Source) -> list[Finding]:
+    """All findings of all rules in one file."""
+    return [finding for rule in RULES for finding in rule(source)]
+
+
+def settle(findings: list[Finding], debts: list[str], debts_max: int) -> list[str]:
+    """Lines to print once the tolerated debts are set against the findings; none means tidy."""
+    keys = {finding.key() for finding in findings}
+    lines = [str(finding) for finding in findings if finding.key() not in debts]
+    lines += [
+        f"{RATCHET}: paid, take it off the list: {debt}" for debt in debts if debt not in keys
+    ]
+    if len(debts) > debts_max:
+        lines.append(
+            f"{RATCHET}: {len(debts)} debts, at most {debts_max}: the list may only shrink"
+        )
+    elif len(debts) < debts_max:
+        lines.append(f"{RATCHET}: {len(debts)} debts left: lower RATCHET_MAX to that")
+    return lines
+
+
+def report(root: Path) -> list[str]:
+    """Everything untidy in a repository."""
+    findings = [finding for source in read(root) for finding in judge(source)]
+    ratchet = (root / RATCHET).read_text(encoding="utf-8").splitlines()
+    debts = [line for line in ratchet if line and not line.startswith("#")]
+    return settle(findings, debts, RATCHET_MAX)
+
+
+def main() -> int:
+    """Print every finding; fail if there is one."""
+    lines = report(ROOT)
+    for line in lines:
+        print(line)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
