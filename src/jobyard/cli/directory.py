@@ -22,9 +22,9 @@ def check(directory: Path) -> int:
     Changes nothing. The exit code is 0 when everything can be read back, otherwise not 0.
     """
     _require_directory(directory)
-    from jobyard.server import inspect  # noqa: PLC0415 - see main.py
+    from jobyard.server import data  # noqa: PLC0415 - see main.py
 
-    return inspect.check(directory, sys.stdout)
+    return data.check(directory, sys.stdout)
 
 
 @click.command(short_help="Set damaged parts of a data directory aside.")
@@ -36,9 +36,9 @@ def repair(directory: Path) -> int:
     read stays. Stop the server first. `jobyard check DIR` tells beforehand what is damaged.
     """
     _require_directory(directory)
-    from jobyard.server import inspect  # noqa: PLC0415 - see main.py
+    from jobyard.server import data  # noqa: PLC0415 - see main.py
 
-    return inspect.repair(directory, sys.stdout)
+    return data.repair(directory, sys.stdout)
 
 
 def _require_directory(directory: Path) -> None:

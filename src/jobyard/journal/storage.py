@@ -5,10 +5,10 @@ call. `write` reaches the page cache, `sync` the disk; an entry made by `create`
 `unlink` is safe only after `sync_directory`.
 """
 
-from mypy_extensions import trait
+from mypy_extensions import mypyc_attr
 
 
-@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Storage:
     """Files of one directory. Errors are StorageFull and StorageFailed, nothing else."""
 

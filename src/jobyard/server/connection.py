@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.journal.gate import Outbox, Sink
+from jobyard.journal.gate import Outbox
 from jobyard.model.limits import READ_AHEAD_MAX
 from jobyard.server.turn import Stirrable
-from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer
+from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
     from jobyard.server.loop import HotLoop
@@ -34,7 +34,7 @@ BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 @final
-class Connection(Sink, Peer, Stirrable):
+class Connection(Stirrable):
     """A socket and its session."""
 
     def __init__(self, loop: HotLoop, sock: socket, entrance: Entrance) -> None:

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, final
 
-from jobyard.journal.gate import Gate, Outbox, Sink
+from jobyard.journal.gate import Gate, Outbox
 from jobyard.model.limits import READ_AHEAD_MAX
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Stirrable, Turns, timeout_s
-from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer
+from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
 LONGEST_SLEEP_S: Final = 1.0
 STUCK_S: Final = 10.0
@@ -115,7 +115,7 @@ class StreamConnection(asyncio.Protocol):
 
 
 @final
-class _Ears(Sink, Peer, Stirrable):
+class _Ears(Stirrable):
     """What the session and the gate see of a stream connection."""
 
     def __init__(

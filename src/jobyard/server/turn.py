@@ -7,26 +7,27 @@ on, what was appended is committed, compaction does a slice. The loop then sleep
 
 from typing import final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.compaction import IDLE, Compactor
 from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
 from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.session import Peer
 
 # How often an idle compactor looks for a victim.
 COMPACTION_LOOK_MS = 250
 
 
-@trait
-class Stirrable:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Stirrable(Peer):
     """A connection that has something to do outside its own reading."""
 
     def go_on(self, now_ms: i64) -> None:
         """Run and send what has become possible."""
 
 
-@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Commits:
     """The committer as a turn sees it."""
 

@@ -3,11 +3,13 @@
 from typing import Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.journal.gate import Sink
 
 
-@trait
-class Peer:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Peer(Sink):
     """The connection as a session sees it."""
 
     def stirred(self) -> None:
@@ -19,7 +21,7 @@ class Peer:
 OUTPUT_MAX: Final = 1 << 20
 
 
-@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entrance:
     """Where new connections of one protocol come in."""
 
@@ -28,6 +30,7 @@ class Entrance:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """One client of one protocol."""
 

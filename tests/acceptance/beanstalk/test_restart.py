@@ -23,8 +23,10 @@ class Yard:
 
     def restart(self, how: signal.Signals) -> None:
         """End the server with a signal and start it again on the same folder."""
-        self._server.process.signal(how)
-        assert self._server.process.wait() == (0 if how == signal.SIGTERM else -how)
+        process = self._server.process
+        process.signal(how)
+        code = process.wait()
+        assert code == (0 if how == signal.SIGTERM else -how), process.errors()
         self.close()
         self._server = start_jobyard(*self._command)
         self.peer = connect(self._server.address)

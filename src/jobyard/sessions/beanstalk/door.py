@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import Yard
@@ -13,7 +13,7 @@ DEFAULT_TUBE: Final = "default"
 VERSION: Final = "1.13"
 
 
-@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Facts:
     """What `stats` tells of the process and the machine."""
 
