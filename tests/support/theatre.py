@@ -23,7 +23,8 @@ BYTEWISE: Final = "bytewise"
 MEMORY: Final = "memory"
 DATA: Final = "data"
 ORIGINAL: Final = "original"
-PLAYERS: Final = (BARE, BYTEWISE, MEMORY, DATA, ORIGINAL)
+OTHER_LOOPS: Final = ("uvloop", "asyncio")
+PLAYERS: Final = (BARE, BYTEWISE, MEMORY, DATA, *OTHER_LOOPS, ORIGINAL)
 
 
 class Theatre:
@@ -88,6 +89,8 @@ class Theatre:
         flags = ["--max-job-size", size] if size else []
         if player == MEMORY:
             return start_jobyard("--memory", *flags)
+        if player in OTHER_LOOPS:
+            return start_jobyard("--memory", "--loop", player, *flags)
         folder = Path(tempfile.mkdtemp(prefix="jobyard-test-"))
         self._folders.append(folder)
         return start_jobyard("--data", str(folder), *flags)

@@ -161,7 +161,9 @@ class Compactor:
                 self._save_state(read_i64_le(data, pos + 8), saved, seen)
             elif kind == KIND_QUEUE:
                 size = i64(read_i32_le(data, pos + 12))
-                self._save_queue(i64(read_i32_le(data, pos + 8)), data[pos + 24 : pos + 24 + size], saved)
+                self._save_queue(
+                    i64(read_i32_le(data, pos + 8)), data[pos + 24 : pos + 24 + size], saved
+                )
             pos += i64(read_i32_le(data, pos + 4))
         return True
 

@@ -10,7 +10,7 @@ from jobyard.model.job import DELAYED, READY, Job
 from jobyard.model.queue import Queue
 
 
-def put(  # noqa: PLR0913  the fields of a put are the protocol's
+def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
     yard: Yard,
     queue: Queue,
     family: int,

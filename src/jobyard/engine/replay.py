@@ -1,8 +1,8 @@
 """From the journal on disk to a yard that can be served.
 
-Reads records and calls the same `apply_*` the verbs call. Times are carried over to the clock of this
-boot: a due time keeps what was left of it, never more than the delay that was asked for, whatever
-the wall clock did meanwhile. Leases end with the boot that gave them.
+Reads records and calls the same `apply_*` the verbs call. Times are carried over to the clock of
+this boot: a due time keeps what was left of it, never more than the delay that was asked for,
+whatever the wall clock did meanwhile. Leases end with the boot that gave them.
 """
 
 from typing import Final, final

@@ -108,7 +108,9 @@ class Yard:
         book.leases.push(lease)
         self.arm(book, lease.sort_key)
 
-    def apply_end(self, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64) -> None:
+    def apply_end(
+        self, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64
+    ) -> None:
         """End a run of a job, which stays in the yard in `state`."""
         self._leave(job)
         if why == RELEASED:
@@ -180,7 +182,8 @@ class Yard:
         self.rest(job, queue.endings, now_ms)
         if not self.is_replaying:
             extra = job.extra
-            assert extra is not None and extra.outcome is not None
+            assert extra is not None
+            assert extra.outcome is not None
             queue.dead.append(extra.outcome)
             self.dead_count += 1
 
@@ -197,7 +200,8 @@ class Yard:
         state = job.state
         if state == DEAD:
             extra = job.extra
-            assert extra is not None and extra.outcome is not None
+            assert extra is not None
+            assert extra.outcome is not None
             if not self.is_replaying:
                 job.queue.dead.remove(extra.outcome)
                 self.dead_count -= 1
@@ -240,7 +244,8 @@ class Yard:
             state = job.state
             if state == DEAD:
                 extra = job.extra
-                assert extra is not None and extra.outcome is not None
+                assert extra is not None
+                assert extra.outcome is not None
                 dead.append(extra.outcome)
                 continue
             if state == DELAYED and job.due_ms > now_ms:
@@ -269,7 +274,6 @@ class Yard:
         """Return when the next timer is due, or NEVER_MS."""
         items = self.timers.items
         return items[0].sort_key if items else NEVER_MS
-
 
 
 def _ending_of(outcome: Outcome) -> int:

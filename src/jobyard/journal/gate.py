@@ -1,8 +1,8 @@
 """Holds answers until the records they disclose are safe.
 
-An answer is bytes and the number of the batch it waits for. Answers of one connection leave in the
-order they were written; connections do not wait for each other. There is no future, task or callback
-per request: a release walks the connections that hold something, once per commit.
+An answer is bytes and the number of the batch it waits for. Answers of one connection leave in
+the order they were written; connections do not wait for each other. There is no future, task or
+callback per request: a release walks the connections that hold something, once per commit.
 """
 
 from typing import final

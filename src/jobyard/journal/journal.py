@@ -4,9 +4,9 @@ Append (memory) -> write (kernel) -> sync (disk) -> durable. A position is a bat
 appended now is safe once `durable >= open_number`. What is appended between two commits is one
 batch, all of it read back or none.
 
-The open batch always belongs to a known segment: `make_room` closes it and rolls to the next segment
-before a verb appends what would not fit, so places and live bytes are exact from the start, and the
-records of one verb never straddle two batches.
+The open batch always belongs to a known segment: `make_room` closes it and rolls to the next
+segment before a verb appends what would not fit, so places and live bytes are exact from the
+start, and the records of one verb never straddle two batches.
 
 Space for the end of every living job is kept in files that already exist, so a full disk refuses
 new jobs and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
@@ -359,8 +359,8 @@ class Journal:
     def _follow(self, job: Job) -> None:
         """Bring the state of a job along if its news so far lies in an older segment.
 
-        So everything since the base is in one segment, `job.trail`, or repeated there, and the older
-        one can go without it.
+        So everything since the base is in one segment, `job.trail`, or repeated there, and the
+        older one can go without it.
         """
         if job.trail != 0 and i64(job.trail) != self.hot.number:
             write_state(self._part1, job)
@@ -428,10 +428,8 @@ class Journal:
         part1 = self._part1.getvalue()
         part2 = b"".join(self._part2)
         start: i64 = hot.end + BATCH_HEADER_SIZE + len(part1)
-        index: i64 = 0
-        for job in self._long_jobs:
-            job.place = (hot.number << 32) | (start + self._long_offsets[index])
-            index += 1
+        for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
+            job.place = (hot.number << 32) | (start + offset)
         self._part1.truncate(0)
         if self._long_jobs:
             self._long_jobs.clear()
@@ -586,4 +584,3 @@ class Journal:
         for name in self.take_unsynced():
             storage.sync(name)
         self.mark_durable(self.written, self._id_limit_written)
-

@@ -2,23 +2,23 @@
 
 Every record begins with eight bytes: kind u8, three small fields a b c u8, length i32. Then:
 
-    PUT      a family, b codec           8 id · 16 queue i32 · 20 size i32 · 24 rank · 32 created
-                                         40 due · 48 stamp · 56 own · 64 seq · 72 crc · 80 body
-    MOVED    a family, b codec, c state  as PUT up to 72, then the state block, 136 crc · 144 body
-    LEASE    a door                      8 id · 16 number · 24 at · 32 ttl · 40 holder
-    END      a why, b next state         8 id · 16 queue i32 · 20 base segment i32 · 24 rank · 32 due
-                                         40 stamp · 48 attempts i32 · 52 deliveries i32 · 56 created
-                                         64 available · 72 claimed · 80 finished · 88 holder
-    MOVE     a why, b state              8 id · 16 rank · 24 due · 32 stamp · 40 at
-    GONE     a why                       8 id · 16 queue i32 · 20 base segment i32 · 24 at
-    STATE    c state                     8 id · 16 state block
-    QUEUE    -                           8 number i32 · 12 name size i32 · 16 next seq · 24 name
+    PUT      a family, b codec           8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
+                                         40 due, 48 stamp, 56 own, 64 seq, 72 crc, 80 body
+    MOVED    a family, b codec, c state  as PUT up to 72, then the state block, 136 crc, 144 body
+    LEASE    a door                      8 id, 16 number, 24 at, 32 ttl, 40 holder
+    END      a why, b next state         8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
+                                         40 stamp, 48 attempts i32, 52 deliveries i32, 56 created
+                                         64 available, 72 claimed, 80 finished, 88 holder
+    MOVE     a why, b state              8 id, 16 rank, 24 due, 32 stamp, 40 at
+    GONE     a why                       8 id, 16 queue i32, 20 base segment i32, 24 at
+    STATE    c state                     8 id, 16 state block
+    QUEUE    -                           8 number i32, 12 name size i32, 16 next seq, 24 name
     ALIVE    -                           8 numbers of all other segments, i32 each
     DROPPED  -                           8 segment number
     CLEAN    -                           nothing: the server stopped in good order
 
-    state block (64 bytes): 0 rank · 8 due · 16 delay · 24 deliveries i32 · 28 attempts i32
-                            32 timeouts · 36 releases · 40 buries · 44 kicks i32 · 48 ending · 56 ended
+    state block, 64 bytes: 0 rank, 8 due, 16 delay, 24 deliveries i32, 28 attempts i32
+                           32 timeouts, 36 releases, 40 buries, 44 kicks i32, 48 ending, 56 ended
 
 A body over INLINE_BODY_MAX lies in part 2 of its batch, as crc i64 and then the body; the record
 then has the body's offset in part 2 where the crc would stand, and ends there. Either way the eight
@@ -190,9 +190,7 @@ def write_end(
     write_i64_le(out, lease.book.key if lease is not None else 0)
 
 
-def write_move(
-    out: BytesWriter, job: Job, why: int, state: int, due_ms: i64, now_ms: i64
-) -> None:
+def write_move(out: BytesWriter, job: Job, why: int, state: int, due_ms: i64, now_ms: i64) -> None:
     """Encode a change of state that ends no run."""
     _begin(out, KIND_MOVE, why, state, 0, MOVE_SIZE)
     write_i64_le(out, job.id)
@@ -202,9 +200,7 @@ def write_move(
     write_i64_le(out, now_ms)
 
 
-def write_gone(
-    out: BytesWriter, why: int, job_id: i64, queue: i64, base: i64, now_ms: i64
-) -> None:
+def write_gone(out: BytesWriter, why: int, job_id: i64, queue: i64, base: i64, now_ms: i64) -> None:
     """Encode that a job is no more; kept for as long as segment `base` exists."""
     _begin(out, KIND_GONE, why, 0, 0, GONE_SIZE)
     write_i64_le(out, job_id)

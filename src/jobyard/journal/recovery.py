@@ -352,7 +352,8 @@ class Merge:
         side = 0 if cold is None or (hot is not None and hot.number < cold.number) else 1
         head = self._heads[side]
         reader = self._readers[side]
-        assert head is not None and reader is not None
+        assert head is not None
+        assert reader is not None
         self._heads[side] = None
         self.batch_offset = reader.offset - head.total_size()
         return reader, head

@@ -1,7 +1,7 @@
 """What compaction takes out of a segment before it goes, and how that is written again.
 
-Bases of living jobs are written whole, as MOVED; other news of living jobs as one STATE; kill records
-whose base still exists again as GONE; names of living queues again as QUEUE.
+Bases of living jobs are written whole, as MOVED; other news of living jobs as one STATE; kill
+records whose base still exists again as GONE; names of living queues again as QUEUE.
 """
 
 from typing import final

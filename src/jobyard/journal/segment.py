@@ -1,7 +1,7 @@
-"""One file of the journal: its name, its header, its batches and its seal, as bytes.
+r"""One file of the journal: its name, its header, its batches and its seal, as bytes.
 
     segment header, 64 bytes        batch header, 96 bytes             seal, 96 bytes
-     0  magic "JOBYARD\\n"            0  magic "JYBT" i32                0  magic "JYSL" i32
+     0  magic "JOBYARD\n"             0  magic "JYBT" i32                0  magic "JYSL" i32
      8  format i32                   4  part 1 size i32                 4  0
     12  segment number i32           8  part 2 size                     8  0
     16  epoch i32                   16  batch number                   16  newest batch number
@@ -16,10 +16,10 @@
                                     80  crc of part 2                  80  0
                                     88  crc of bytes 0-87 and part 1   88  crc of bytes 0-87
 
-A batch is header, part 1 (records) and part 2 (bodies too long to inline). The segment number stands
-under the checksum, so what an older use of a recycled file left behind is never read as new.
-A sealed segment is never written again. Segments are hot (fresh records) or cold (what compaction
-saved); batch numbers run through both, and replay follows the numbers.
+A batch is header, part 1 (records) and part 2 (bodies too long to inline). The segment number
+stands under the checksum, so what an older use of a recycled file left behind is never read as
+new. A sealed segment is never written again. Segments are hot (fresh records) or cold (what
+compaction saved); batch numbers run through both, and replay follows the numbers.
 """
 
 from typing import Final, final

@@ -51,11 +51,9 @@ class Heap:
     def heapify(self) -> None:
         """Order items that were appended to `items` without regard to order."""
         count: i64 = len(self.items)
-        slot: i64 = 0
-        for item in self.items:
-            item.pos = i32(slot)
-            slot += 1
-        slot = count // 2 - 1
+        for place, item in enumerate(self.items):
+            item.pos = i32(place)
+        slot: i64 = count // 2 - 1
         while slot >= 0:
             self._sink(self.items[slot], slot)
             slot -= 1

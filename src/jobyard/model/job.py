@@ -69,7 +69,7 @@ class Extra:
 class Job(Item):
     """One job. `key` is its seq in the queue, `stamp` its place in line within a rank."""
 
-    def __init__(  # noqa: PLR0913  a job is born with all of this known
+    def __init__(  # noqa: PLR0913, PLR0917  a job is born with all of this known
         self,
         job_id: i64,
         queue: Queue,

@@ -1,8 +1,8 @@
 """Jobs by id: pages of 4,096 slots while ids are dense, a dict for the few that stay behind.
 
-Ids are issued in order, so a page costs 8 bytes a job and a lookup is two subscripts (31 ns for set,
-get and delete; a dict of ints 79 and about 60 bytes more a job). A page whose jobs have nearly all
-gone is given up and its survivors move to the dict, so one old job never keeps 32 KiB.
+Ids are issued in order, so a page costs 8 bytes a job and a lookup is two subscripts (31 ns for
+set, get and delete; a dict of ints 79 and about 60 bytes more a job). A page whose jobs have
+nearly all gone is given up and its survivors move to the dict, so one old job never keeps 32 KiB.
 """
 
 from typing import final

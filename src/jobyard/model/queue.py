@@ -7,22 +7,24 @@ per queue; one waiter may wait at many queues and is unlinked from all of them w
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i32, i64, trait
 
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
-from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.line import Line
+
+if TYPE_CHECKING:
+    from jobyard.model.job import Job
 
 
 @final
 class Lease(Item):
     """One hand-over of one job. `key` is its number in this boot, `sort_key` its deadline."""
 
-    def __init__(  # noqa: PLR0913  a lease is born with all of this known
+    def __init__(
         self, number: i64, job: Job, book: Book, now_ms: i64, ttl_ms: i64, body: bytes
     ) -> None:
         super().__init__(number, now_ms + ttl_ms, number)

@@ -85,7 +85,7 @@ class Worker:
 class Committer(Commits):
     """Commits of one yard in one durability class."""
 
-    def __init__(  # noqa: PLR0913  a commit touches all of these
+    def __init__(
         self,
         yard: Yard,
         gate: Gate,
@@ -135,9 +135,7 @@ class Committer(Commits):
             return True
         if self._lazy_since_ms == NEVER_MS:
             self._lazy_since_ms = now_ms
-        return (
-            now_ms - self._lazy_since_ms >= LAZY_MS or self._journal.open_bytes() > LAZY_BYTES
-        )
+        return now_ms - self._lazy_since_ms >= LAZY_MS or self._journal.open_bytes() > LAZY_BYTES
 
     def _next_ms(self) -> int:
         if self._lazy_since_ms != NEVER_MS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from socket import socket
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -20,6 +19,8 @@ from jobyard.server.turn import Stirrable
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from jobyard.server.loop import HotLoop
 
 RECEIVE_SIZE: Final = 65536

@@ -1,8 +1,8 @@
 """`jobyard check` and `jobyard repair`: a data directory looked at while no server uses it.
 
-`check` reads everything, long bodies too, and changes nothing. `repair` keeps the damaged file aside
-under another name and writes in its place what can still be read of it; a job is lost only if its own
-bytes are.
+`check` reads everything, long bodies too, and changes nothing. `repair` keeps the damaged file
+aside under another name and writes in its place what can still be read of it; a job is lost only
+if its own bytes are.
 """
 
 from pathlib import Path
@@ -41,8 +41,7 @@ def check(directory: Path, out: TextIO) -> int:
         damage = [str(error)]
     finally:
         storage.close()
-    for line in damage:
-        out.write(f"damaged: {line}\n")
+    out.writelines(f"damaged: {line}\n" for line in damage)
     if not damage:
         out.write("everything can be read back\n")
     return EXIT_DAMAGED if damage else 0

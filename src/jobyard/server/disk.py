@@ -1,8 +1,8 @@
 """FileStorage: the one place that calls the operating system for the journal.
 
-Every failure becomes StorageFull (no room for a new file) or StorageFailed (anything else). A sync is
-never retried: after a failed one the kernel may have dropped the dirty pages, and a second sync could
-succeed without them.
+Every failure becomes StorageFull (no room for a new file) or StorageFailed (anything else). A
+sync is never retried: after a failed one the kernel may have dropped the dirty pages, and a
+second sync could succeed without them.
 """
 
 import errno
@@ -73,7 +73,7 @@ class FileStorage(Storage):
     def names(self) -> list[str]:
         """Return the names of all files."""
         try:
-            return os.listdir(self._directory)
+            return [path.name for path in self._directory.iterdir()]
         except OSError as error:
             raise _failed("list", str(self._directory), error) from error
 

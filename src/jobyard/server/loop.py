@@ -73,13 +73,14 @@ class HotLoop:
         self.stuck_count: i64 = 0
         self.refused_count: i64 = 0
         self.on_second: Callable[[], None] | None = None
+        self.on_empty: Callable[[], None] | None = None
         self._is_called_back: bool = False
 
     # -- what is watched -----------------------------------------------------------------------
 
     def listen(self, sock: socket, entrance: Entrance) -> None:
         """Let clients of one protocol in."""
-        sock.setblocking(False)
+        sock.settimeout(0.0)
         self._listening[sock.fileno()] = Listening(sock, entrance)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
@@ -109,6 +110,9 @@ class HotLoop:
         """Drop a connection that is being closed."""
         self._connections.pop(connection.fd, None)
         self._epoll.unregister(connection.fd)
+        if self.on_empty is not None and not self._connections:
+            self.on_empty()
+            self.call_back()
 
     def abandon(self, connection: Connection) -> None:
         """Close a connection at the end of the turn: its socket failed in the middle of one."""
@@ -206,7 +210,7 @@ class HotLoop:
                 self.refused_count += 1
                 sock.close()
                 continue
-            sock.setblocking(False)
+            sock.settimeout(0.0)
             connection = Connection(self, sock, listening.entrance)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
@@ -237,4 +241,3 @@ class HotLoop:
 def connections_limit(descriptors: int) -> int:
     """Return how many connections leave enough descriptors for the journal and the rest."""
     return max(16, descriptors - 128)
-

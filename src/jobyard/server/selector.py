@@ -6,10 +6,10 @@ import selectors
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
-from jobyard.server.loop import HotLoop
-
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike as FileLike
+
+    from jobyard.server.loop import HotLoop
 
 # asyncio asks for no more than a day at a time; anything long will do.
 _LONG_S = 3600.0
@@ -40,9 +40,7 @@ class YardSelector(selectors.BaseSelector):
         self._hot.unwatch_cold(fd)
         return key
 
-    def modify(
-        self, fileobj: FileLike, events: int, data: object = None
-    ) -> selectors.SelectorKey:
+    def modify(self, fileobj: FileLike, events: int, data: object = None) -> selectors.SelectorKey:
         """Watch for other events."""
         fd = _fd_of(fileobj)
         key = selectors.SelectorKey(fileobj, fd, events, data)
@@ -74,7 +72,9 @@ def _fd_of(fileobj: FileLike) -> int:
 
 
 def _to_epoll(events: int) -> int:
-    return (1 if events & selectors.EVENT_READ else 0) | (4 if events & selectors.EVENT_WRITE else 0)
+    return (1 if events & selectors.EVENT_READ else 0) | (
+        4 if events & selectors.EVENT_WRITE else 0
+    )
 
 
 def _from_epoll(events: int) -> int:

@@ -6,11 +6,13 @@ answered or given back, journal sealed, exit 0.
 """
 
 import asyncio
+import contextlib
 import gc
 import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Final, final
 
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
@@ -32,7 +34,6 @@ from jobyard.server.streams import StreamTurns
 from jobyard.server.turn import Turns
 from jobyard.sessions.beanstalk.door import BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkEntrance
-from jobyard.sessions.session import Entrance
 
 EXIT_DAMAGED: Final = 3
 # What a stop waits for clients to take their last answers.
@@ -50,17 +51,24 @@ def run(config: Config) -> int:
         server = Server(config, log, doors)
     except JournalDamaged as error:
         close_doors(doors)
-        log.error("the journal is damaged; see `jobyard check`", damage=str(error))
-        return DROP_IN_EXIT_DATA if config.drop_in else EXIT_DAMAGED
+        text = f"the journal is damaged: {error} (see `jobyard check` and `jobyard repair`)"
+        raise StartRefused(text, _data_exit(config, EXIT_DAMAGED)) from error
     except StartRefused as error:
         close_doors(doors)
-        code = DROP_IN_EXIT_DATA if config.drop_in else error.exit_code
-        raise StartRefused(str(error), code) from error
-    except (StorageFailed, StorageFull) as error:
+        raise StartRefused(str(error), _data_exit(config, error.exit_code)) from error
+    except StorageFull as error:
         close_doors(doors)
-        log.error("the data directory cannot be used", error=str(error))
-        return DROP_IN_EXIT_DATA if config.drop_in else EXIT_FAILED
+        text = f"{config.data} has no room for a new segment ({error})"
+        raise StartRefused(text, _data_exit(config, EXIT_FAILED)) from error
+    except StorageFailed as error:
+        close_doors(doors)
+        text = f"{config.data} cannot be used: {error}"
+        raise StartRefused(text, _data_exit(config, EXIT_FAILED)) from error
     return server.serve()
+
+
+def _data_exit(config: Config, code: int) -> int:
+    return DROP_IN_EXIT_DATA if config.drop_in else code
 
 
 def _raise_descriptor_limit() -> None:
@@ -88,7 +96,7 @@ class Server:
         now_ms = self._clock.now_ms()
         door = BeanstalkDoor(self._yard, ProcessFacts(), config.max_job_size, now_ms)
         self._beanstalk = door
-        self._entrances: dict[str, Entrance] = {"beanstalk": BeanstalkEntrance(door)}
+        self._entrances = {"beanstalk": BeanstalkEntrance(door)}
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -178,9 +186,9 @@ class Server:
         self._beanstalk.is_draining = True
         for connection in hot.connections():
             connection.wind_up(hot.now_ms)
-        deadline = time.monotonic() + STOP_WAIT_S
-        while hot.connections() and time.monotonic() < deadline and not stop.is_set_twice():
-            await asyncio.sleep(0.01)
+        hot.on_empty = stop.empty
+        if hot.connections():
+            await stop.wait_empty(STOP_WAIT_S)
         for connection in hot.connections():
             connection.close(hot.now_ms)
         self._finish()
@@ -228,14 +236,14 @@ class Server:
         self._beanstalk.is_draining = True
         for connection in list(turns.connections):
             connection.wind_up()
-        deadline = time.monotonic() + STOP_WAIT_S
-        while turns.connections and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        turns.on_empty = stop.empty
+        if turns.connections:
+            await stop.wait_empty(STOP_WAIT_S)
         self._finish()
         return 0
 
-    def _collect(self, turns: StreamTurns, on_failure: object) -> None:
-        assert self._worker is not None and callable(on_failure)
+    def _collect(self, turns: StreamTurns, on_failure: Callable[[BaseException], None]) -> None:
+        assert self._worker is not None
         try:
             self._worker.collect()
         except StorageFailed as error:
@@ -279,18 +287,25 @@ class Server:
 
 @final
 class _Stop:
-    """Told to stop once, or impatiently twice."""
+    """Told to stop: once means in good order, twice means now."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self._count = 0
+        self._asked = asyncio.Event()
+        self._over = asyncio.Event()
 
     def set(self) -> None:
-        self._count += 1
-        self._event.set()
+        if self._asked.is_set():
+            self._over.set()
+        self._asked.set()
 
     async def wait(self) -> None:
-        await self._event.wait()
+        await self._asked.wait()
 
-    def is_set_twice(self) -> bool:
-        return self._count > 1
+    def empty(self) -> None:
+        """Note that the last connection has gone."""
+        self._over.set()
+
+    async def wait_empty(self, most_s: float) -> None:
+        """Wait for the last connection to go, for impatience, or for the time to be over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), most_s)

@@ -39,6 +39,13 @@ class StreamTurns:
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[StreamConnection] = set()
+        self.on_empty: Callable[[], None] | None = None
+
+    def forget(self, connection: "StreamConnection") -> None:
+        """Drop a connection that is gone."""
+        self.connections.discard(connection)
+        if self.on_empty is not None and not self.connections:
+            self.on_empty()
 
     def protocol_factory(self, entrance: Entrance) -> Callable[[], "StreamConnection"]:
         """Return what makes the connections of one door."""
@@ -96,7 +103,7 @@ class StreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         """Give back what the session holds."""
-        self._turns.connections.discard(self)
+        self._turns.forget(self)
         self._of().lost()
 
     def pause_writing(self) -> None:

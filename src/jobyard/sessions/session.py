@@ -1,4 +1,4 @@
-"""What every protocol session is to the server: bytes in, bytes out, and what the bytes wait for."""
+"""What every session is to the server: bytes in, bytes out, and what the bytes wait for."""
 
 from typing import Final
 

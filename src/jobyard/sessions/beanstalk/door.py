@@ -6,7 +6,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import Yard
-from jobyard.model.queue import Queue
 from jobyard.sessions.beanstalk.words import UNCOUNTED
 
 DEFAULT_TUBE: Final = "default"
@@ -52,4 +51,4 @@ class BeanstalkDoor:
         self.waiting_count: i64 = 0
         default = open_queue(yard, DEFAULT_TUBE)
         default.is_pinned = True
-        self.default: Queue = default
+        self.default = default

@@ -1,8 +1,8 @@
 """One beanstalk connection: reads commands, calls the verbs, writes the answers.
 
-The four commands of a job's usual life (put, reserve, delete, and put's body) are read straight from
-the buffer. Anything else, and any of these that does not look as usual, is cut out as a line and read
-by `_command`, which knows all rules; the two ways agree, and a test holds them to it.
+The four commands of a job's usual life (put, reserve, delete, and put's body) are read straight
+from the buffer. Anything else, and any of these that does not look as usual, is cut out as a line
+and read by `_command`, which knows all rules; the two ways agree, and a test holds them to it.
 
 A connection runs one command at a time: while it waits in `reserve`, later input stays in `_rest`.
 """
@@ -150,9 +150,8 @@ class BeanstalkSession(Session, Holder):
                 return self._put(data, at, size, now_ms)
             if first == 100 and data[at + 6] == 32 and data[at + 1] == 101:  # de.... + space
                 return self._delete(data, at, size, now_ms)
-            if first == 114 and data[at + 7] == 13 and data[at + 8] == 10 and data[at + 1] == 101:
-                if data[at + 6] == 101 and data[at + 4] == 114:  # re..r.e CRLF
-                    return self._reserve_line(data, at, size, now_ms)
+            if first == 114 and data[at + 7] == 13 and data[at + 8] == 10:  # r...... + CRLF
+                return self._reserve_line(data, at, size, now_ms)
         return self._line(data, at, size, now_ms)
 
     def _line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
@@ -366,13 +365,12 @@ class BeanstalkSession(Session, Holder):
     # -- everything else -----------------------------------------------------------------------
 
     def _command(self, line: bytes, now_ms: i64) -> None:
-        """Run any command but put. Words are matched as beanstalkd does: by prefix, in its order."""
-        for word, code, shape in words.WORDS:
-            if line.startswith(word):
-                break
-        else:
+        """Run any command but put. Words are tried as beanstalkd does: as prefixes, in order."""
+        found = words.find(line)
+        if found is None:
             self._say(UNKNOWN_COMMAND)
             return
+        word, code, shape = found
         rest = line[len(word) :]
         if shape == words.NUMBER:
             self._with_number(code, rest, now_ms)

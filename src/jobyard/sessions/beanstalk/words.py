@@ -67,3 +67,11 @@ WORDS: Final[list[tuple[bytes, int, int]]] = [
     (b"quit", QUIT, NOTHING),
     (b"pause-tube", PAUSE_TUBE, NAME),
 ]
+
+
+def find(line: bytes) -> tuple[bytes, int, int] | None:
+    """Return word, code and shape of the command a line begins with."""
+    for entry in WORDS:
+        if line.startswith(entry[0]):
+            return entry
+    return None
