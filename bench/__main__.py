@@ -26,7 +26,15 @@ ROOT = Path(__file__).parent.parent
 WORKSHOP = ROOT / "build" / "bench"  # on the same disk as the project, and not in git
 RESULTS = ROOT / "bench" / "results"
 
-QUICK = Settings(rounds=1, seconds=0.15, warm_seconds=0.05, jobs=10_000, jobs_few=100, tubes=1_000)
+QUICK = Settings(
+    rounds=1,
+    seconds=0.15,
+    warm_seconds=0.05,
+    warm_durable_seconds=0.05,
+    jobs=10_000,
+    jobs_few=100,
+    tubes=1_000,
+)
 # More than this much of a core used by others, and the figures are theirs as well.
 OTHERS_CORES_MAX = 0.05
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")

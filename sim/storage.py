@@ -189,11 +189,12 @@ class VirtualDisk(Storage):
     def cut_power(self) -> None:
         """Lose what the seed wants to lose of everything that was not synced."""
         names = dict(self._durable_names)
-        stuck: set[int] = set()
+        stuck: set[int | str] = set()
         odds = self._rng.choice((0.0, 0.5, 1.0))
         for change in self._changes:
             # A change needs those before it that concern the same file or name.
-            touched = {id(change.file), hash(change.name), hash(change.new)}
+            touched: set[int | str] = {id(change.file), change.name, change.new}
+            touched.discard("")
             if touched & stuck or self._rng.random() >= odds:
                 stuck |= touched
                 self._reach("directory change lost")

@@ -82,7 +82,9 @@ def read(root: Path) -> Iterator[Source]:
         relative = path.relative_to(root)
         folders = relative.parts[:-1]
         is_ours = not any(
-            part in MADE_FOLDERS or (part.startswith(".") and part not in HIDDEN_FOLDERS)
+            part in MADE_FOLDERS
+            or part.endswith(".egg-info")
+            or (part.startswith(".") and part not in HIDDEN_FOLDERS)
             for part in folders
         )
         if is_ours and path.suffix in TEXT_SUFFIXES and path.is_file():

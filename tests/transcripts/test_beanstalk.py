@@ -7,7 +7,6 @@ original: the installed beanstalkd, which keeps the transcripts honest; where it
 wrong or older the case says so and why.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -66,7 +65,7 @@ def perform(case: Case, player: str, theatre: Theatre) -> None:
 
 
 @pytest.fixture(scope="module")
-def played(request: pytest.FixtureRequest, theatre: Theatre) -> Iterator[dict[Play, Future[None]]]:
+def played(request: pytest.FixtureRequest, theatre: Theatre) -> dict[Play, Future[None]]:
     """All slow plays that were asked for, already performed."""
     plays: dict[Play, Future[None]] = {}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
@@ -77,7 +76,7 @@ def played(request: pytest.FixtureRequest, theatre: Theatre) -> Iterator[dict[Pl
                 continue
             if is_slow(case, player) and why_not(case, player, theatre) is None:
                 plays[case.id, player] = pool.submit(perform, case, player, theatre)
-    yield plays
+    return plays
 
 
 @pytest.mark.parametrize(

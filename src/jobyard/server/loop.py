@@ -72,7 +72,6 @@ class HotLoop:
         self._second_ms: i64 = 0
         self.stuck_count: i64 = 0
         self.refused_count: i64 = 0
-        self.on_second: Callable[[], None] | None = None
         self.on_empty: Callable[[], None] | None = None
         self._is_called_back: bool = False
 
@@ -174,10 +173,10 @@ class HotLoop:
             self._abandoned = []
             for connection in abandoned:
                 connection.close(now_ms)
-            next_ms = now_ms
         if now_ms >= self._second_ms:
             self._every_second(now_ms)
-        return timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
+        # Closing gives jobs back, and those may have gone to sessions that wait.
+        return timeout_s(now_ms if turns.stirred else next_ms, now_ms, LONGEST_SLEEP_S)
 
     def _other(self, fd: int, event: int, now_ms: i64) -> None:
         listening = self._listening.get(fd)
@@ -227,8 +226,6 @@ class HotLoop:
             for connection in self.connections():
                 if connection.is_stuck(now_ms):
                     connection.close(now_ms)
-        if self.on_second is not None:
-            self.on_second()
 
     def close(self, now_ms: i64) -> None:
         """Close every connection and the loop's own descriptors."""

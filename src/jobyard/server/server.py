@@ -163,7 +163,7 @@ class Server:
         self._waker = hot.wake
         if self._worker is not None:
             hot.on_wake(self._worker.collect)
-        hot.on_second = lambda: self._every_second(hot)
+        self._turns.on_second = lambda: self._every_second(hot)
         for name, listener in self._doors.items():
             for sock in listener.sockets:
                 hot.listen(sock, self._entrances[name])
@@ -213,6 +213,7 @@ class Server:
             if not failed.done():
                 failed.set_result(error)
 
+        self._turns.on_second = self._correct_wall
         turns = StreamTurns(loop, self._turns, self._gate, self._clock, on_failure)
 
         def wake() -> None:

@@ -5,6 +5,7 @@ on, what was appended is committed, compaction does a slice. The loop then sleep
 `end` says.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64, mypyc_attr
@@ -45,11 +46,17 @@ class Turns:
         self._commits = commits
         self._compactor = compactor
         self._look_ms: i64 = 0
+        self._second_ms: i64 = 0
+        self.on_second: Callable[[], None] | None = None
         self.stirred: list[Stirrable] = []
 
     def begin(self, now_ms: i64) -> None:
         """Fire what is due."""
         tick(self.yard, now_ms)
+        if now_ms >= self._second_ms:
+            self._second_ms = now_ms + 1000
+            if self.on_second is not None:
+                self.on_second()
 
     def end(self, now_ms: i64) -> i64:
         """Finish the turn; return when the next must begin at the latest."""
