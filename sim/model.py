@@ -1,4 +1,4 @@
-"""What a yard should answer, in plain dicts and sorted lists: no journal, no heaps, no bytes kept.
+"""What a yard should answer, in plain dicts and sorted lists: no journal, no heaps.
 
 The model runs every command after the yard did and checks the yard's own words against its own, one
 answer at a time. It also writes down, job by job, what a restart may bring back: one entry for each
@@ -12,18 +12,23 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
+from sim import statistics
 from sim import workload as kinds
+from sim.state import (
+    DEAD,
+    DELAYED,
+    FOREVER,
+    LEASED,
+    OVER,
+    READY,
+    Client,
+    Entry,
+    Memory,
+    ModelJob,
+    Tube,
+    Violation,
+)
 from sim.workload import Command
-
-READY: Final = 0
-DELAYED: Final = 1
-LEASED: Final = 2
-DEAD: Final = 3
-_STATES: Final = ("ready", "delayed", "reserved", "buried")
-
-FOREVER: Final = 1 << 61
-# Among the due times of a remembered delay: it may also have been saved as over.
-OVER: Final = -1
 
 _COUNTED: Final = {
     kinds.PUT_LINE: "put",
@@ -52,133 +57,11 @@ _COUNTED: Final = {
 }
 
 
-class Violation(Exception):
-    """The yard did what it must not; the first word names the invariant."""
-
-    def __init__(self, invariant: str, story: str) -> None:
-        super().__init__(f"{invariant}: {story}")
-        self.invariant = invariant
-
-
-class Memory:
-    """A job as one record left it; `walls` are the wall times at which its delay may end."""
-
-    __slots__ = ("counts", "delay_ms", "ending", "rank", "state", "walls")
-
-    def __init__(self, job: "ModelJob", state: int, walls: set[int]) -> None:
-        self.state = state
-        self.rank = job.rank
-        self.delay_ms = job.delay_ms
-        self.counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
-        self.ending = job.ending
-        self.walls = walls
-
-
-class Entry:
-    """One record: what it may have left behind, and its place in the order of all records.
-
-    `first` and `last` differ where the order within one tick is not known. None: the job is gone.
-    """
-
-    __slots__ = ("first", "last", "memories")
-
-    def __init__(self, number: int, memories: list[Memory] | None) -> None:
-        self.first = number
-        self.last = number
-        self.memories = memories
-
-
-class ModelJob:
-    """One job."""
-
-    def __init__(self, number: int, tube: "Tube", command: Command, now: int) -> None:
-        self.id = number
-        self.tube = tube
-        self.rank = command.a
-        self.delay_ms = command.b * 1000
-        self.ttr_ms = max(1, command.c) * 1000
-        self.body = command.body
-        self.state = READY
-        self.due = now + self.delay_ms
-        self.created = now
-        self.created_walls: set[int] = set()
-        self.holder: Client | None = None
-        self.deadline = 0
-        self.lease = 0
-        self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
-        # Its place among all burials.
-        self.ending = 0
-        self.history: list[Entry] = []
-        # The last record that answers about this job wait for.
-        self.waited = 0
-
-
-class Tube:
-    """One tube; sorted lists of (rank, id) and (due, id), and ids in order of burial."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ready: list[tuple[int, int]] = []
-        self.delayed: list[tuple[int, int]] = []
-        self.buried: list[int] = []
-        self.leased_count = 0
-        self.waiters: list[Client] = []
-        self.users_count = 0
-        self.watchers_count = 0
-        self.pause_until = 0
-        self.pause_ms = 0
-        self.total_count = 0
-        self.deleted_count = 0
-        self.pauses_count = 0
-
-    def jobs_count(self) -> int:
-        """Return the number of jobs in any state."""
-        return len(self.ready) + len(self.delayed) + len(self.buried) + self.leased_count
-
-
-class Client:
-    """One connection: what it did, what it waits for, what the yard said and nobody checked yet."""
-
-    def __init__(self, number: int, default: Tube) -> None:
-        self.number = number
-        self.used = default
-        self.watched = [default]
-        default.users_count += 1
-        default.watchers_count += 1
-        self.held: dict[int, ModelJob] = {}
-        self.commands: list[Command] = []
-        self.observed = b""
-        self.said_size = 0
-        # (size of all answers up to this one, record it waits for, id it discloses).
-        self.promises: list[tuple[int, int, int]] = []
-        self.is_waiting = False
-        self.until = 0
-        self.soon = 0
-        self.is_finished = False
-        self.is_ended = False
-        self.is_producer = False
-        self.is_worker = False
-
-    def say(self, answer: bytes, awaited: int, disclosed: int = 0) -> None:
-        """Check the next answer of the yard."""
-        if not self.observed.startswith(answer):
-            got = self.observed[: len(answer) + 40]
-            raise Violation("reply", f"client {self.number}: expected {answer!r}, got {got!r}")
-        self.observed = self.observed[len(answer) :]
-        self.said_size += len(answer)
-        self.promises.append((self.said_size, awaited, disclosed))
-
-    def soonest(self) -> int:
-        """Return the first deadline of the jobs it holds."""
-        return min((job.deadline for job in self.held.values()), default=FOREVER)
-
-
 class Model:
     """All that a yard should remember."""
 
-    def __init__(self, is_refusal_fair: Callable[[], bool], facts: dict[str, str]) -> None:
+    def __init__(self, is_refusal_fair: Callable[[], bool]) -> None:
         self._is_refusal_fair = is_refusal_fair
-        self._facts = facts
         self.jobs: dict[int, ModelJob] = {}
         self.tubes: dict[str, Tube] = {}
         self.clients: list[Client] = []
@@ -211,6 +94,7 @@ class Model:
         self.counts = dict.fromkeys(_COUNTED.values(), 0)
         self.started = now
         self.puts_count = self.timeouts_count = self.connections_total = self._leases_count = 0
+        self._waits_count = 0
 
     # -- records -------------------------------------------------------------------------------
 
@@ -420,6 +304,8 @@ class Model:
             client.is_waiting = True
             client.until = until
             client.soon = soon
+            self._waits_count += 1
+            client.arrival = self._waits_count
             for tube in client.watched:
                 tube.waiters.append(client)
 
@@ -585,7 +471,7 @@ class Model:
     def _nothing(self, client: Client, command: Command) -> None:
         """See the line of a put too big: nothing is answered before the last byte is here."""
 
-    # -- statistics ----------------------------------------------------------------------------
+    # -- listings ------------------------------------------------------------------------------
 
     def _say_list(self, client: Client, names: list[str]) -> None:
         text = "---\n" + "".join(f"- {name}\n" for name in names)
@@ -600,3 +486,91 @@ class Model:
 
     def _list_tube_used(self, client: Client, _: Command) -> None:
         client.say(b"USING " + client.used.name.encode() + b"\r\n", self.waited)
+
+    def _stats(self, client: Client, _: Command) -> None:
+        client.say_facts(statistics.of_server(self), self.records_count)
+
+    def _stats_job(self, client: Client, command: Command) -> None:
+        job = self.jobs.get(command.a)
+        if job is None:
+            client.say(b"NOT_FOUND\r\n", self.waited)
+        else:
+            client.say_facts(statistics.of_job(job, self.now), self.records_count)
+
+    def _stats_tube(self, client: Client, command: Command) -> None:
+        tube = self.tubes.get(command.text)
+        if tube is None:
+            client.say(b"NOT_FOUND\r\n", self.waited)
+        else:
+            client.say_facts(statistics.of_tube(tube, self.now), self.records_count)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let everything happen that is due, and check who was given what."""
+        before = self.records_count
+        expired = self._expire()
+        waiting = [client for client in self.clients if client.is_waiting]
+        waiting.sort(key=lambda client: client.arrival)
+        for client in waiting:
+            if client.observed.startswith(b"RESERVED "):
+                self._check_given(client, expired)
+            elif client.soon <= self.now:
+                self._stop_waiting(client)
+                client.say(b"DEADLINE_SOON\r\n", self.waited)
+            elif client.until <= self.now:
+                self._stop_waiting(client)
+                client.say(b"TIMED_OUT\r\n", self.waited)
+        for client in waiting:
+            if client.is_waiting and self._best(client.watched) is not None:
+                story = f"client {client.number} waits although a job is ready"
+                raise Violation("waiters", story)
+        if self.records_count > before:
+            self._blur(before)
+
+    def _blur(self, before: int) -> None:
+        """Note that the order of the records after `before` is not known."""
+        for job in self.recent:
+            for entry in job.history:
+                if entry.last > before:
+                    entry.first = before + 1
+                    entry.last = self.records_count
+
+    def _expire(self) -> set[int]:
+        """End delays, pauses and leases; return the jobs whose lease ended."""
+        for tube in self.tubes.values():
+            if tube.pause_ms and tube.pause_until <= self.now:
+                tube.pause_ms = 0
+            while tube.delayed and tube.delayed[0][0] <= self.now:
+                job = self.jobs[tube.delayed[0][1]]
+                for memory in job.history[-1].memories or ():
+                    memory.walls.add(OVER)
+                self._leave(job)
+                self.enter(job, READY)
+        expired: set[int] = set()
+        for client in self.clients:
+            for job in [job for job in client.held.values() if job.deadline <= self.now]:
+                expired.add(job.id)
+                job.timeouts += 1
+                self.timeouts_count += 1
+                job.due = self.now
+                self._end(job, READY, waited=False)
+        return expired
+
+    def _check_given(self, client: Client, expired: set[int]) -> None:
+        number = int(client.observed.split(b" ", 2)[1])
+        job = self.jobs.get(number)
+        if job is None or job.state != READY:
+            raise Violation("lease", f"job {number} was given to client {client.number}")
+        tube = job.tube
+        if tube not in client.watched or tube.pause_until > self.now:
+            raise Violation("order", f"job {number} left tube {tube.name}, which is closed to it")
+        for other in tube.waiters[: tube.waiters.index(client)]:
+            if not other.observed and other.until > self.now and other.soon > self.now:
+                raise Violation("waiters", f"client {other.number} came before {client.number}")
+        least = tube.ready[0]
+        if least < (job.rank, job.id) and least[1] not in expired and number not in expired:
+            raise Violation("order", f"job {number} was given before job {least[1]}")
+        self._stop_waiting(client)
+        self._take(job, client)
+        self._say_job(client, b"RESERVED", job)

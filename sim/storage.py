@@ -27,14 +27,14 @@ class Stopped(Exception):
 
 
 class File:
-    """One inode. A pending item is a write (offset, data), or a cut (size, None)."""
+    """One inode. A pending item is a write (order, offset, data), or a cut (order, size, None)."""
 
     __slots__ = ("durable", "pending", "view")
 
     def __init__(self, size: int) -> None:
         self.view = bytearray(size)
         self.durable = bytearray(size)
-        self.pending: list[tuple[int, bytes | None]] = []
+        self.pending: list[tuple[int, int, bytes | None]] = []
 
     def clone(self) -> "File":
         """Return an independent copy."""
@@ -44,11 +44,12 @@ class File:
         copy.pending = list(self.pending)
         return copy
 
-    def settle(self) -> None:
-        """Make everything pending durable."""
-        for offset, data in self.pending:
+    def settle(self, mark: int = NEVER) -> None:
+        """Make everything durable that was written before `mark`."""
+        pending = self.pending
+        while pending and pending[0][0] < mark:
+            _, offset, data = pending.pop(0)
             _apply(self.durable, offset, data)
-        self.pending.clear()
 
     def crash(self, rng: Random) -> None:
         """Lose what was never synced, in one of the ways disks do."""
@@ -68,15 +69,15 @@ class File:
 
     def _keep_prefix(self, rng: Random) -> None:
         count = int(rng.random() * len(self.pending))
-        for offset, data in self.pending[:count]:
+        for _, offset, data in self.pending[:count]:
             _apply(self.durable, offset, data)
-        offset, data = self.pending[count]
+        _, offset, data = self.pending[count]
         if data is not None:
             _apply(self.durable, offset, data[: int(rng.random() * len(data))])
 
     def _keep_sectors(self, rng: Random) -> None:
         """Let each sector of each write arrive, fail to, or arrive as something else."""
-        for offset, data in self.pending:
+        for _, offset, data in self.pending:
             if data is None:
                 if rng.random() < 0.5:
                     _apply(self.durable, offset, None)
@@ -142,7 +143,9 @@ class VirtualDisk(Storage):
         self.owed_ms = 0
         self.refusals_count = 0
         self.written_batch = 0
-        self._unsafe: dict[int, File | None] = {}
+        self._order = 0
+        # Batches not synced yet, or never again: when they were written and where.
+        self._unsafe: dict[int, tuple[int, File | None]] = {}
 
     def clone(self) -> "VirtualDisk":
         """Return a copy of what is here, without faults, for a trial that changes nothing."""
@@ -259,22 +262,33 @@ class VirtualDisk(Storage):
         self.fail_write_in -= 1
         if self.stop_in < 0 or self.fail_write_in < 0:
             part = data[: int(self._rng.random() * len(data))]
-            _apply(file.view, offset, part)
-            file.pending.append((offset, part))
+            self._put(file, offset, part)
             if self.stop_in < 0:
                 raise Stopped
             self.fail_write_in = NEVER
             self._reach("failed write")
             raise StorageFailed(f"write {name}")
-        _apply(file.view, offset, data)
-        file.pending.append((offset, data))
+        self._put(file, offset, data)
         if data.startswith(BATCH_MAGIC):
             number = int.from_bytes(data[16:24], "little")
-            self._unsafe[number] = file
+            self._unsafe[number] = (self._order - 1, file)
             self.written_batch = max(self.written_batch, number)
+
+    def _put(self, file: File, offset: int, data: bytes | None) -> None:
+        _apply(file.view, offset, data)
+        file.pending.append((self._order, offset, data))
+        self._order += 1
+
+    def mark(self) -> int:
+        """Return a mark between the writes so far and those to come."""
+        return self._order
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable, or fail and keep only the look of them."""
+        self.sync_until(name, self._order)
+
+    def sync_until(self, name: str, mark: int) -> None:
+        """End a sync that was begun at `mark`: what was written since is not covered by it."""
         self._call()
         self.owed_ms += self.sync_ms
         file = self.files[name]
@@ -284,26 +298,25 @@ class VirtualDisk(Storage):
             self._lose(file)
             self._reach("failed sync")
             raise StorageFailed(f"sync {name}")
-        file.settle()
-        for number in [n for n, held in self._unsafe.items() if held is file]:
-            del self._unsafe[number]
+        file.settle(mark)
+        for number, (order, held) in list(self._unsafe.items()):
+            if held is file and order < mark:
+                del self._unsafe[number]
 
     def _lose(self, file: File) -> None:
         """Mark pages clean that never reached the disk: the view keeps them, a crash does not."""
         kept = int(self._rng.random() * (len(file.pending) + 1))
-        for offset, data in file.pending[:kept]:
+        for _, offset, data in file.pending[:kept]:
             _apply(file.durable, offset, data)
         file.pending.clear()
-        for number, held in self._unsafe.items():
+        for number, (_, held) in self._unsafe.items():
             if held is file:
-                self._unsafe[number] = None
+                self._unsafe[number] = (NEVER, None)
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file."""
         self._call()
-        file = self.files[name]
-        del file.view[size:]
-        file.pending.append((size, None))
+        self._put(self.files[name], size, None)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name."""

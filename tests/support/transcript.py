@@ -78,9 +78,10 @@ class Case:
         """How much time the case lets pass."""
         return sum(step.ms for step in self.steps)
 
-    def why_not(self, target: str) -> str | None:
-        """Say why this case does not hold for a target (`jobyard`, `1.12`, ...), or None."""
-        if target in self.excepted or (self.only is not None and target != self.only):
+    def why_not(self, target: str, player: str = "") -> str | None:
+        """Say why this case does not hold for a target (`jobyard`, `1.12`) or player, or None."""
+        is_elsewhere = self.only is not None and target != self.only
+        if is_elsewhere or not self.excepted.isdisjoint((target, player)):
             return self.reason
         return None
 

@@ -55,7 +55,7 @@ def why_not(case: Case, player: str, theatre: Theatre) -> str | None:
     """Say why a play is left out here, or None."""
     if player == ORIGINAL and theatre.original_version is None:
         return "beanstalkd is not installed"
-    return case.why_not(theatre.target(player))
+    return case.why_not(theatre.target(player), player)
 
 
 def perform(case: Case, player: str, theatre: Theatre) -> None:

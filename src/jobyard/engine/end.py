@@ -76,8 +76,8 @@ def drop_holder(yard: Yard, book: Book, now_ms: i64) -> None:
 def _end(  # noqa: PLR0913  the fields of the record
     yard: Yard,
     job: Job,
-    why: int,
-    state: int,
+    why: i64,
+    state: i64,
     rank: i64,
     due_ms: i64,
     now_ms: i64,

@@ -6,15 +6,15 @@ whatever the wall clock did meanwhile. Leases end with the boot that gave them.
 """
 
 from typing import Final, final
+from zlib import crc32
 
 from librt.strings import read_i32_le, read_i64_le
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
 from jobyard.journal.record import (
-    BODY_CRC_SIZE,
     KIND_ALIVE,
     KIND_CLEAN,
     KIND_DROPPED,
@@ -109,13 +109,17 @@ class Replay:
         size = i64(read_i32_le(data, pos + 20))
         fixed: i64 = PUT_SIZE if kind == KIND_PUT else MOVED_SIZE
         body: bytes | None = None
+        crc: i64 = 0
         if size <= INLINE_BODY_MAX:
             offset: i64 = pos + shift + fixed
-            if yard.bodies.has_budget(size):
-                body = data[pos + fixed : pos + fixed + size]
+            body = data[pos + fixed : pos + fixed + size]
+            if not yard.bodies.has_budget(size):
+                crc = crc32(body)
+                body = None
         else:
-            in_part2 = read_i64_le(data, pos + fixed - BODY_CRC_SIZE)
+            in_part2 = read_i64_le(data, pos + fixed)
             offset = segment.end + BATCH_HEADER_SIZE + head.part1_size + in_part2
+            crc = read_i64_le(data, pos + fixed + 8)
         place: i64 = (segment.number << 32) | offset
         job = yard.jobs.get(job_id)
         if job is not None:
@@ -126,6 +130,7 @@ class Replay:
             return
         job = self._new_job(data, pos, queue, size, body)
         job.place = place
+        job.crc = crc
         if body is not None:
             yard.bodies.in_memory += size
         segment.live += MOVED_SIZE + size
@@ -162,7 +167,7 @@ class Replay:
         left = due_ms + self._offset_ms - self._now_ms
         return self._now_ms + min(left, asked_ms)
 
-    def _restore(self, job: Job, data: bytes, at: i64, state: int) -> None:
+    def _restore(self, job: Job, data: bytes, at: i64, state: i64) -> None:
         """Set all that can change of a job to what a state block says."""
         yard = self._yard
         if job.state == DEAD:
@@ -180,7 +185,7 @@ class Replay:
             tally.releases = read_i32_le(data, at + 36)
             tally.buries = read_i32_le(data, at + 40)
             tally.kicks = read_i32_le(data, at + 44)
-        job.state = state
+        job.state = u8(state)
         if state == DEAD:
             ending = read_i64_le(data, at + 48)
             job.queue.endings = max(job.queue.endings, ending)

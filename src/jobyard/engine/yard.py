@@ -10,7 +10,7 @@ equals a recount of the jobs.
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
@@ -88,7 +88,7 @@ class Yard:
 
     # -- what records do ----------------------------------------------------------------------
 
-    def apply_put(self, job: Job, state: int) -> None:
+    def apply_put(self, job: Job, state: i64) -> None:
         """Add a job."""
         self.jobs.add(job)
         self._enter(job, state, job.created_ms)
@@ -109,7 +109,7 @@ class Yard:
         self.arm(book, lease.sort_key)
 
     def apply_end(
-        self, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64
+        self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64
     ) -> None:
         """End a run of a job, which stays in the yard in `state`."""
         self._leave(job)
@@ -125,7 +125,7 @@ class Yard:
         job.due_ms = due_ms
         self._enter(job, state, now_ms)
 
-    def apply_move(self, job: Job, why: int, state: int, due_ms: i64, now_ms: i64) -> None:
+    def apply_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
         """Move a job that no one runs to another state."""
         self._leave(job)
         if why == KICKED:
@@ -144,12 +144,12 @@ class Yard:
 
     # -- the index a state names --------------------------------------------------------------
 
-    def _enter(self, job: Job, state: int, now_ms: i64) -> None:
+    def _enter(self, job: Job, state: i64, now_ms: i64) -> None:
         if state == DEAD:
             self._bury(job, now_ms)
             return
         if self.is_replaying:
-            job.state = state
+            job.state = u8(state)
             return
         if state == READY:
             self._make_ready(job)

@@ -9,11 +9,9 @@ beyond the budget is refused.
 from typing import final
 from zlib import crc32
 
-from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from jobyard.journal.journal import Journal
-from jobyard.journal.record import BODY_CRC_SIZE
 from jobyard.journal.segment import segment_name
 from jobyard.model.job import GONE, Job
 
@@ -58,8 +56,14 @@ class Bodies:
             if job.batch > written:
                 still.append(job)
             elif job.state != GONE and self.in_memory > self._budget:
-                self.drop(job)
+                self._let_go(job)
         self._cooling = still
+
+    def _let_go(self, job: Job) -> None:
+        body = job.body
+        if body is not None:
+            job.crc = crc32(body)
+            self.drop(job)
 
     def fetch(self, job: Job) -> bytes | None:
         """Return the body of a job, or None if what the disk gives is not what was put."""
@@ -67,10 +71,6 @@ class Bodies:
         if body is not None:
             return body
         size = i64(job.size)
-        offset: i64 = job.place & 0xFFFFFFFF
         name = segment_name(job.place >> 32)
-        data = self._journal.storage().read(name, offset - BODY_CRC_SIZE, BODY_CRC_SIZE + size)
-        if len(data) < BODY_CRC_SIZE + size:
-            return None
-        body = data[BODY_CRC_SIZE:]
-        return body if read_i64_le(data, 0) == crc32(body) else None
+        body = self._journal.storage().read(name, job.place & 0xFFFFFFFF, size)
+        return body if len(body) == size and crc32(body) == job.crc else None

@@ -15,16 +15,16 @@ new jobs and nothing else. A failed write or sync raises StorageFailed; the call
 from typing import Final, final
 from zlib import crc32
 
-from librt.strings import BytesWriter, write_i64_le
+from librt.strings import BytesWriter
 from mypy_extensions import i32, i64
 
 from jobyard.errors import StorageFull
 from jobyard.journal.record import (
-    BODY_CRC_SIZE,
     DROPPED_SIZE,
     END_SIZE,
     GONE_SIZE,
     LEASE_SIZE,
+    LONG_BODY_SIZE,
     MOVE_SIZE,
     MOVED_SIZE,
     PUT_SIZE,
@@ -134,7 +134,7 @@ class Journal:
 
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
-        needed: i64 = PUT_SIZE + BODY_CRC_SIZE + size
+        needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
         if self._room() - needed < self._promised() and not self._grow(now_ms):
             return False
         try:
@@ -272,11 +272,9 @@ class Journal:
         self._waited(job)
 
     def _append_long(self, job: Job, body: bytes) -> i64:
-        writer = BytesWriter()
-        write_i64_le(writer, crc32(body))
-        self._part2.append(writer.getvalue())
+        job.crc = crc32(body)
         self._part2.append(body)
-        offset = self._part2_size + BODY_CRC_SIZE
+        offset = self._part2_size
         self._part2_size = offset + len(body)
         self._long_jobs.append(job)
         self._long_offsets.append(offset)
@@ -298,7 +296,7 @@ class Journal:
         self.records_count += 1
 
     def append_end(
-        self, job: Job, why: int, state: int, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
+        self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
     ) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
         self.make_room(STATE_SIZE + END_SIZE)
@@ -315,14 +313,14 @@ class Journal:
         if state == GONE:
             self.bury_base(job)
 
-    def append_move(self, job: Job, why: int, state: int, due_ms: i64, now_ms: i64) -> None:
+    def append_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
         self.make_room(STATE_SIZE + MOVE_SIZE)
         self._follow(job)
         write_move(self._part1, job, why, state, due_ms, now_ms)
         self._waited(job)
 
-    def append_gone(self, job: Job, why: int, now_ms: i64) -> None:
+    def append_gone(self, job: Job, why: i64, now_ms: i64) -> None:
         """Append the removal of a job nobody holds."""
         self.make_room(GONE_SIZE)
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)

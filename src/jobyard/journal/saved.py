@@ -5,13 +5,11 @@ records whose base still exists again as GONE; names of living queues again as Q
 """
 
 from typing import final
-from zlib import crc32
 
-from librt.strings import BytesWriter, write_i64_le
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.journal.record import (
-    BODY_CRC_SIZE,
     MOVED_SIZE,
     QUEUE_SIZE,
     REMOVED,
@@ -89,11 +87,7 @@ class Saved:
                 write_moved(part1, job, body, 0)
                 offsets.append(len(part1) - len(body))
                 continue
-            crc = BytesWriter()
-            write_i64_le(crc, crc32(body))
-            self.part2.append(crc.getvalue())
             self.part2.append(body)
-            self.part2_size += BODY_CRC_SIZE
             write_moved(part1, job, body, self.part2_size)
             offsets.append(self.part2_size)
             self.part2_size += len(body)

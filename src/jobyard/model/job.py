@@ -1,6 +1,6 @@
 """A job: what was put, where it stands, and what happened to it.
 
-The hot part is small (168 bytes and a GC header) because a yard holds millions of them; what few
+The hot part is small (176 bytes and a GC header) because a yard holds millions of them; what few
 jobs need lives in `Extra`, made on first use. A job is in exactly one state, and its state says in
 which index it stands:
 
@@ -96,6 +96,8 @@ class Job(Item):
         self.own_ms: i64 = own_ms
         # Segment << 32 | offset of the body's first byte; 0 without a journal.
         self.place: i64 = 0
+        # Checksum of the body; known once the body is long or has left memory.
+        self.crc: i64 = 0
         # Number of the batch with the last record an answer about this job must wait for.
         self.batch: i64 = 0
         self.queue: Queue = queue

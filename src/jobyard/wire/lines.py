@@ -7,7 +7,7 @@
 from typing import Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from jobyard.model.limits import ID_MAX, TUBE_NAME_SIZE_MAX, U64_MAX
 
@@ -84,13 +84,16 @@ def is_tube_name(name: bytes) -> bool:
 def write_number(out: BytesWriter, number: i64) -> None:
     """Append a natural number in decimal."""
     if number < 10:
-        out.append(48 + number)
+        out.append(u8(48 + number))
         return
-    unit: i64 = 10
-    while unit <= number // 10:
-        unit *= 10
-    while unit > 0:
-        digit = number // unit
-        out.append(48 + digit)
-        number -= digit * unit
-        unit //= 10
+    rest = number
+    while rest > 0:
+        out.append(48)
+        rest //= 10
+    # Filled in from the end: dividing by a constant is a multiplication, by a variable it is not.
+    at: i64 = len(out)
+    while number > 0:
+        rest = number // 10
+        at -= 1
+        out[at] = u8(48 + number - rest * 10)
+        number = rest

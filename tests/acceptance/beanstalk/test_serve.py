@@ -5,8 +5,10 @@ import os
 import signal
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,6 +22,9 @@ from tests.support.servers import (
     start_jobyard,
 )
 from tests.support.sockets import await_stat, connect
+
+# What is promised to whoever stops the server.
+STOP_S: Final = 10.0
 
 
 @contextlib.contextmanager
@@ -232,4 +237,34 @@ def test_statistics_name_the_process(tmp_path: Path) -> None:
         await_stat(peer, "pid", str(server.process.pid))
         await_stat(peer, "hostname", os.uname().nodename)
         await_stat(peer, "platform", os.uname().machine)
+        peer.close()
+
+
+def test_sigterm_does_not_wait_for_ever_for_a_peer_that_reads_nothing() -> None:
+    with running("--memory") as server:
+        peer = connect(server.address)
+        peer.send(b"put 0 0 60 60000\r\n" + b"x" * 60000 + b"\r\n")
+        assert peer.read_line() == b"INSERTED 1\r\n"
+        # Far more than the buffers of both sides hold: the server is left with unsent answers.
+        peer.send(b"peek-ready\r\n" * 1000)
+        other = connect(server.address)
+        assert other.ask(b"list-tube-used") == b"USING default\r\n"
+        began = time.monotonic()
+        server.process.signal(signal.SIGTERM)
+        assert server.process.wait() == 0
+        assert time.monotonic() - began < STOP_S
+        other.close()
+        peer.close()
+
+
+def test_without_room_for_bodies_a_put_is_refused_and_the_rest_goes_on() -> None:
+    with running("--memory", "--body-memory", "1000") as server:
+        peer = connect(server.address)
+        peer.send(b"put 0 0 60 600\r\n" + b"x" * 600 + b"\r\n")
+        assert peer.read_line() == b"INSERTED 1\r\n"
+        peer.send(b"put 0 0 60 600\r\n" + b"y" * 600 + b"\r\n")
+        assert peer.read_line() == b"OUT_OF_MEMORY\r\n"
+        assert peer.ask(b"delete 1") == b"DELETED\r\n"
+        peer.send(b"put 0 0 60 600\r\n" + b"z" * 600 + b"\r\n")
+        assert peer.read_line().startswith(b"INSERTED")
         peer.close()

@@ -9,7 +9,7 @@ A connection runs one command at a time: while it waits in `reserve`, later inpu
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from jobyard.engine.end import bury, drop_holder, finish, held, release, touch
 from jobyard.engine.move import kick, kick_job, remove
@@ -44,6 +44,7 @@ SKIPPED_BODY: Final = 2
 LONG_LINE: Final = 3
 
 INCOMPLETE: Final = -1
+SPACE: Final[u8] = 32
 
 # The last second of a lease is the holder's warning time.
 SOON_MS: Final = 1000
@@ -559,7 +560,7 @@ class BeanstalkSession(Session, Holder):
         out = self.out
         out.write(word)
         write_number(out, job.id)
-        out.append(32)
+        out.append(SPACE)
         write_number(out, len(body))
         out.write(CRLF)
         out.write(body)
