@@ -68,7 +68,9 @@ class Model:
         # Jobs with entries that a power cut might take back.
         self.recent: list[ModelJob] = []
         self.records_count = 0
+        # The newest record that an answer may wait for, and the newest that was surely made.
         self.waited = 0
+        self.certain = 0
         self.endings_count = 0
         self.may_skip_leases = False
         # Wall minus world time as the journal knows it.
@@ -105,6 +107,7 @@ class Model:
             memory.walls.add(job.due + self.wall_offset)
         job.history.append(Entry(self.records_count, [memory]))
         self.recent.append(job)
+        self.certain = self.records_count
         if waited:
             self.waited = job.waited = self.records_count
 
@@ -112,12 +115,15 @@ class Model:
         self.records_count += 1
         job.history.append(Entry(self.records_count, None))
         self.recent.append(job)
-        self.waited = self.records_count
+        self.waited = self.certain = self.records_count
 
     def _record_lease(self, job: ModelJob) -> None:
+        """Note a hand-over, whose record a full disk may go without."""
         before = job.history[-1].memories if self.may_skip_leases else None
+        certain = self.certain
         self._record(job, READY, waited=False)
         if before is not None:
+            self.certain = certain
             memories = job.history[-1].memories
             assert memories is not None
             memories += before
@@ -476,7 +482,7 @@ class Model:
     def _say_list(self, client: Client, names: list[str]) -> None:
         text = "---\n" + "".join(f"- {name}\n" for name in names)
         answer = b"OK %d\r\n%s\r\n" % (len(text), text.encode())
-        client.say(answer, self.records_count)
+        client.say(answer, self.certain)
 
     def _list_tubes(self, client: Client, _: Command) -> None:
         self._say_list(client, list(self.tubes))
@@ -488,21 +494,21 @@ class Model:
         client.say(b"USING " + client.used.name.encode() + b"\r\n", self.waited)
 
     def _stats(self, client: Client, _: Command) -> None:
-        client.say_facts(statistics.of_server(self), self.records_count)
+        client.say_facts(statistics.of_server(self), self.certain)
 
     def _stats_job(self, client: Client, command: Command) -> None:
         job = self.jobs.get(command.a)
         if job is None:
             client.say(b"NOT_FOUND\r\n", self.waited)
         else:
-            client.say_facts(statistics.of_job(job, self.now), self.records_count)
+            client.say_facts(statistics.of_job(job, self.now), self.certain)
 
     def _stats_tube(self, client: Client, command: Command) -> None:
         tube = self.tubes.get(command.text)
         if tube is None:
             client.say(b"NOT_FOUND\r\n", self.waited)
         else:
-            client.say_facts(statistics.of_tube(tube, self.now), self.records_count)
+            client.say_facts(statistics.of_tube(tube, self.now), self.certain)
 
     # -- time ----------------------------------------------------------------------------------
 

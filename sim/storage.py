@@ -165,12 +165,16 @@ class VirtualDisk(Storage):
             twin = twins.get(id(change.file))
             if twin is not None:
                 copy._changes.append(DirectoryChange(change.name, change.new, twin))
-        copy.budget = self.budget
+        copy._order = self._order
         return copy
 
-    def heal(self) -> None:
-        """Disarm every fault."""
+    def disarm(self) -> None:
+        """Let no call stop or fail."""
         self.stop_in = self.fail_sync_in = self.fail_write_in = self.fail_read_in = NEVER
+
+    def heal(self) -> None:
+        """End every fault."""
+        self.disarm()
         self.budget = UNLIMITED
         self.sync_ms = 0
 

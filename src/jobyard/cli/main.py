@@ -99,7 +99,7 @@ def _reason(error: click.UsageError) -> str:
             for param in (error.ctx.command.params if error.ctx is not None else [])
             for name in param.opts
         ]
-        hint = suggestion(error.option_name, [*known, "--help"])
+        hint = suggestion(error.option_name, known)
         return f"no such option {error.option_name}{hint}"
     message = error.format_message()
     return message[:1].lower() + message[1:].rstrip(".")

@@ -30,6 +30,8 @@ STUCK_MS: Final = 10_000
 SEND_MAX: Final = 1 << 20
 
 READABLE: Final = select.EPOLLIN
+# The peer has sent its last. Only of interest while nothing is read.
+LAST_SENT: Final = select.EPOLLRDHUP
 WRITABLE: Final = select.EPOLLOUT
 BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 
@@ -48,7 +50,7 @@ class Connection(Stirrable):
         self._outbox = Outbox(loop.gate, self)
         self._backlog: bytes = b""
         self._backlog_since_ms: i64 = 0
-        self._events: int = READABLE
+        self._events: int = READABLE | LAST_SENT
         self._is_stirred: bool = False
         self.is_closed: bool = False
         self._session = entrance.enter(self)
@@ -63,6 +65,10 @@ class Connection(Stirrable):
             self._read(now_ms)
         elif events & BROKEN:
             self.close(now_ms)
+        elif events & LAST_SENT and not self.is_closed:
+            self._watch(self._events & ~LAST_SENT)
+            self._session.half_close(now_ms)
+            self._after_run(now_ms)
 
     def _read(self, now_ms: i64) -> None:
         if not self._events & READABLE:
@@ -78,7 +84,7 @@ class Connection(Stirrable):
         if data:
             session.receive(data, now_ms)
         else:
-            self._watch(self._events & ~READABLE)
+            self._watch(self._events & ~(READABLE | LAST_SENT))
             session.end_input(now_ms)
         self._after_run(now_ms)
 

@@ -41,6 +41,8 @@ class FileStorage(Storage):
         self._directory = directory
         self._written: dict[str, int] = {}
         self._read: dict[str, int] = {}
+        if directory.exists() and not directory.is_dir():
+            raise StartRefused(f"cannot use {directory}: it is not a directory")
         try:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

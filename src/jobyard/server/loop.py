@@ -212,7 +212,7 @@ class HotLoop:
             sock.settimeout(0.0)
             connection = Connection(self, sock, listening.entrance)
             self._connections[connection.fd] = connection
-            self._epoll.register(connection.fd, select.EPOLLIN)
+            self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLRDHUP)
 
     def _every_second(self, now_ms: i64) -> None:
         self._second_ms = now_ms + 1000

@@ -234,6 +234,7 @@ class Server:
         self._log.info("stopping")
         for server in servers:
             server.close()
+        close_doors(self._doors)
         self._beanstalk.is_draining = True
         for connection in list(turns.connections):
             connection.wind_up()
@@ -269,8 +270,12 @@ class Server:
     def _say_ready(self) -> None:
         words = [f"{name}={listener.text}" for name, listener in self._doors.items()]
         data = "memory" if self._config.memory else str(self._config.data)
-        sys.stdout.write(f"ready {' '.join(words)} data={data}\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"ready {' '.join(words)} data={data}\n")
+            sys.stdout.flush()
+        except OSError as error:
+            # Nobody can be told, but everybody can be served.
+            self._log.warning("cannot write the ready line to stdout", error=str(error))
 
     def _fail(self, error: BaseException) -> int:
         """Stop at once: nothing that was not safe has been answered, and nothing will be."""
@@ -280,6 +285,7 @@ class Server:
         return EXIT_FAILED
 
     def _finish(self) -> None:
+        self._turns.stop()
         if self._committer is not None and self._storage is not None:
             self._committer.stop()
             self._storage.close()

@@ -7,7 +7,7 @@ loop shares a commit; a timer stands in for the sleep of the hot loop.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, cast, final
 
 from jobyard.journal.gate import Gate, Outbox
 from jobyard.model.limits import READ_AHEAD_MAX
@@ -84,8 +84,8 @@ class StreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a client in."""
-        assert isinstance(transport, asyncio.Transport)
-        self._ears = _Ears(self._turns, transport, self._entrance)
+        # uvloop's transports do not derive from asyncio's, only behave like them.
+        self._ears = _Ears(self._turns, cast("asyncio.Transport", transport), self._entrance)
         self._turns.connections.add(self)
 
     def _of(self) -> "_Ears":

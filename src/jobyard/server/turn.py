@@ -50,6 +50,11 @@ class Turns:
         self.on_second: Callable[[], None] | None = None
         self.stirred: list[Stirrable] = []
 
+    def stop(self) -> None:
+        """Touch the disk no more: the journal is sealed. The loop itself may run on for a while."""
+        self._commits = None
+        self._compactor = None
+
     def begin(self, now_ms: i64) -> None:
         """Fire what is due."""
         tick(self.yard, now_ms)

@@ -52,8 +52,12 @@ class Session:
         """Go on with input that was held back while the session waited."""
         raise NotImplementedError
 
+    def half_close(self, now_ms: i64) -> None:
+        """Wait for nothing any more: the peer has sent its last, though not all of it is here."""
+        raise NotImplementedError
+
     def end_input(self, now_ms: i64) -> None:
-        """Note that the peer will send no more; it may still read."""
+        """Note that everything the peer sent is here; it may still read."""
         raise NotImplementedError
 
     def closed(self, now_ms: i64) -> None:

@@ -49,10 +49,18 @@ def parse_id(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
         after += 1
     if after == at:
         return REFUSED, at
-    wide = int(data[at:after])
-    if wide > U64_MAX:
+    wide = _u64(data[at:after])
+    if wide < 0:
         return REFUSED, at
     return (wide if wide <= ID_MAX else 0), after
+
+
+def _u64(digits: bytes) -> int:
+    """Return the value of a run of digits, or REFUSED past 64 bits."""
+    digits = digits.lstrip(b"0")
+    # int() of a long run costs square time, and Python refuses one of thousands of digits.
+    value = int(digits or b"0") if len(digits) <= 20 else U64_MAX + 1
+    return value if value <= U64_MAX else REFUSED
 
 
 def parse_kick_bound(data: bytes) -> int:
@@ -64,14 +72,18 @@ def parse_kick_bound(data: bytes) -> int:
     size = 0
     while size < len(text) and 48 <= text[size] <= 57:
         size += 1
-    # Past 20 digits it is over 64 bits anyway, and int() of a long line costs square time.
-    digits = text[:size].lstrip(b"0") if size > 0 else b""
-    if size == 0 or len(digits) > 20:
-        return REFUSED
-    value = int(digits) if digits else 0
-    if value > U64_MAX:
+    value = _u64(text[:size]) if size > 0 else REFUSED
+    if value < 0:
         return REFUSED
     return (-value if is_negative else value) & 0xFFFFFFFF
+
+
+def tube_name_end(data: bytes) -> int:
+    """Return where the bytes that may stand in a name end."""
+    for at, byte in enumerate(data):
+        if byte not in _TUBE_BYTES:
+            return at
+    return len(data)
 
 
 def is_tube_name(name: bytes) -> bool:

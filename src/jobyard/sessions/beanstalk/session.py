@@ -29,6 +29,7 @@ from jobyard.wire.lines import (
     parse_id,
     parse_kick_bound,
     parse_number,
+    tube_name_end,
     write_number,
 )
 
@@ -74,6 +75,7 @@ class BeanstalkSession(Session, Holder):
         self._ttr_ms: i64 = 0
         self._is_producer: bool = False
         self._is_worker: bool = False
+        self._waits_no_more: bool = False
         self._input_ended: bool = False
         door.connections_count += 1
         door.connections_total += 1
@@ -106,14 +108,19 @@ class BeanstalkSession(Session, Holder):
         if self._input_ended and not self.is_stalled:
             self.is_finished = True
 
-    def end_input(self, now_ms: i64) -> None:
-        """Answer what is complete; nothing can wait any longer."""
-        self._input_ended = True
+    def half_close(self, now_ms: i64) -> None:
+        """Answer a waiting reserve; later ones do not wait."""
+        self._waits_no_more = True
         waiter = self._waiter
         if waiter is not None:
             cancel_wait(self._yard, waiter)
             self._stop_waiting(TIMED_OUT)
         self.resume(now_ms)
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; then there is no more to come."""
+        self._input_ended = True
+        self.half_close(now_ms)
 
     def closed(self, now_ms: i64) -> None:
         """Give back jobs, tubes and the place in line."""
@@ -307,7 +314,7 @@ class BeanstalkSession(Session, Holder):
         soon_ms = self._book.soonest_ms() - SOON_MS
         if soon_ms <= now_ms:
             self._say(b"DEADLINE_SOON\r\n")
-        elif until_ms <= now_ms or self._input_ended:
+        elif until_ms <= now_ms or self._waits_no_more:
             self._say(TIMED_OUT)
         else:
             self._waiter = wait(self._yard, self._watched, self._book, until_ms, soon_ms)
@@ -341,7 +348,8 @@ class BeanstalkSession(Session, Holder):
         if data[at : at + 7] != b"delete ":
             return self._line(data, at, size, now_ms)
         job_id, pos = parse_id(data, at + 7, size)
-        if job_id < 0 or pos + 2 > size or data[pos] != 13 or data[pos + 1] != 10:
+        is_usual = job_id >= 0 and pos + 2 <= size and pos - at <= LINE_SIZE_MAX - 2
+        if not is_usual or data[pos] != 13 or data[pos + 1] != 10:
             return self._line(data, at, size, now_ms)
         self._delete_job(job_id, now_ms)
         return pos + 2
@@ -476,8 +484,8 @@ class BeanstalkSession(Session, Holder):
             self._say(b"KICKED\r\n")
         else:
             assert code == words.RESERVE_JOB
-            self._become_worker()
             taken = take_job(yard, job_id, self._book, now_ms)
+            self._become_worker()
             self._say_job(b"RESERVED ", taken.job, taken.body)
 
     def _with_name(self, code: int, rest: bytes, now_ms: i64) -> None:
@@ -485,12 +493,12 @@ class BeanstalkSession(Session, Holder):
         delay: i64 = 0
         if code == words.PAUSE_TUBE:
             rest = rest.lstrip(b" ")
-            name, _, number = rest.partition(b" ")
-            delay, pos = parse_number(number, 0, len(number), U32_MAX)
-            if delay < 0 or pos != len(number):
+            end = tube_name_end(rest)
+            delay, pos = parse_number(rest, end, len(rest), U32_MAX)
+            if delay < 0 or pos != len(rest):
                 self._say(BAD_FORMAT)
                 return
-            rest = name
+            rest = rest[:end]
             self._door.counts[code] += 1
         if not is_tube_name(rest):
             self._say(BAD_FORMAT)

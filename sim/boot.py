@@ -1,0 +1,152 @@
+"""One life of a server process: the yard over a disk, its door, and a small committer.
+
+Does what the real server does around the core, in the same order of calls, one call at a time so
+that a crash can come between any two. A late sync stands for the sync thread: what is written while
+it is under way is not covered by it.
+"""
+
+from typing import Final
+
+from jobyard.engine.compaction import Compactor
+from jobyard.engine.replay import open_yard
+from jobyard.engine.yard import Yard
+from jobyard.errors import StorageFull
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.gate import Gate
+from jobyard.journal.journal import Journal
+from jobyard.sessions.beanstalk.door import BeanstalkDoor, Facts
+from jobyard.sessions.session import Peer
+from sim.statistics import INSTANCE, PID
+from sim.storage import VirtualDisk
+from sim.workload import JOB_SIZE_MAX, Swarm
+
+# Class os: what was written is synced no later than this.
+SYNC_INTERVAL_MS: Final = 50
+
+
+class FixedFacts(Facts):
+    """A machine that never changes."""
+
+    def pid(self) -> int:
+        """Return a process id."""
+        return PID
+
+    def cpu_times(self) -> tuple[float, float]:
+        """Return seconds of processor time."""
+        return 1.0, 0.5
+
+    def machine(self) -> tuple[str, str, str]:
+        """Return host name, operating system and platform."""
+        return "yard", "#1", "virtual"
+
+    def instance_id(self) -> str:
+        """Return an id."""
+        return INSTANCE
+
+
+class LateSync:
+    """A sync under way: what it covers, and what it will make true."""
+
+    def __init__(self, names: list[str], mark: int, batch: int, id_limit: int) -> None:
+        self.names = names
+        self.mark = mark
+        self.batch = batch
+        self.id_limit = id_limit
+
+
+class Boot:
+    """A server process, from its start to its end."""
+
+    def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
+        self.swarm = swarm
+        self.disk = disk
+        self.journal = Journal(disk, swarm.segment_size, ids_ahead=swarm.is_os)
+        self.bodies = Bodies(self.journal, swarm.body_budget)
+        self.yard = Yard(self.journal, self.bodies)
+        self.recovered = open_yard(self.yard, disk, now_ms)
+        disk.restart(self.journal.durable)
+        self.door = BeanstalkDoor(self.yard, FixedFacts(), JOB_SIZE_MAX, now_ms)
+        self.compactor = Compactor(self.yard, self.recovered.superseded)
+        self.gate = Gate()
+        self.gate.release(self.journal.durable)
+        self.stirred: list[Peer] = []
+        self.late: LateSync | None = None
+        self._synced_ms = now_ms
+
+    def is_sync_due(self, now_ms: int) -> bool:
+        """Tell whether class os owes the disk a sync."""
+        journal = self.journal
+        is_behind = journal.durable < journal.written
+        return is_behind and now_ms - self._synced_ms >= SYNC_INTERVAL_MS
+
+    def write(self) -> None:
+        """Hand everything appended to the kernel."""
+        self.journal.seal_batch()
+        self.journal.write_pending()
+        self.bodies.cool()
+
+    def commit(self, now_ms: int, *, is_late: bool) -> None:
+        """Commit as the durability class says; a late sync is left under way."""
+        journal = self.journal
+        if not self.swarm.is_os:
+            if self.late is not None:
+                self.finish_sync()
+            self.write()
+            self.begin_sync()
+            if not is_late:
+                self.finish_sync()
+            return
+        self.write()
+        if journal.ids_at_risk() and journal.durable < journal.written:
+            self.sync_now()
+        elif self.late is None and self.is_sync_due(now_ms):
+            self._synced_ms = now_ms
+            self.begin_sync()
+            if not is_late:
+                self.finish_sync()
+        self.gate.release(journal.written)
+
+    def sync_now(self) -> None:
+        """Sync everything written, at once."""
+        journal = self.journal
+        for name in journal.take_unsynced():
+            self.disk.sync(name)
+        journal.mark_durable(journal.written, journal.id_limit_written())
+
+    def begin_sync(self) -> None:
+        """Begin to sync what has been written so far."""
+        journal = self.journal
+        names = journal.take_unsynced()
+        self.late = LateSync(names, self.disk.mark(), journal.written, journal.id_limit_written())
+
+    def finish_sync(self) -> None:
+        """Wait for the sync under way, then let the answers go that waited for it."""
+        late = self.late
+        if late is None:
+            return
+        for name in late.names:
+            self.disk.sync_until(name, late.mark)
+        self.late = None
+        self.journal.mark_durable(late.batch, late.id_limit)
+        if not self.swarm.is_os:
+            self.gate.release(self.journal.durable)
+
+    def add_spare(self) -> None:
+        """Make a spare file ahead of need, as a server does while it is idle."""
+        journal = self.journal
+        if journal.is_full or journal.spares_wanted() == 0:
+            return
+        name = journal.new_spare_name()
+        try:
+            self.disk.create(name, journal.segment_size)
+        except StorageFull:
+            journal.note_full()
+        else:
+            journal.add_spare(name)
+
+    def stop(self) -> None:
+        """Stop in good order."""
+        self.finish_sync()
+        self.journal.append_clean()
+        self.journal.close()
+        self.gate.release(self.journal.durable)

@@ -1,0 +1,403 @@
+"""The invariants that need a look inside: recounts, restarts, damage, and room on the disk.
+
+Everything here reads the yard and raises Violation; nothing here changes it. Trials that change
+something run on a copy of the disk.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from jobyard.engine.replay import open_yard, replay_all
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.journal import Journal
+from jobyard.journal.saved import queue_bytes
+from jobyard.model.heap import Heap
+from jobyard.model.job import Job
+from jobyard.model.queue import Queue
+from sim.state import DEAD, DELAYED, OVER, READY, Memory, ModelJob, Tube, Violation
+from sim.model import Model
+from sim.statistics import URGENT, standing
+from sim.storage import VirtualDisk
+from sim.workload import Command, Swarm
+
+_BATCH: Final = b"JYBT"
+_SEAL: Final = b"JYSL"
+
+
+# -- counters ----------------------------------------------------------------------------------
+
+
+def check_counts(yard: Yard, model: Model) -> None:
+    """Compare the yard's counters with the model: cheap, after every step."""
+    expected = standing(list(model.tubes.values()))
+    told = {
+        "urgent": int(yard.urgent_count),
+        "ready": int(yard.ready_count),
+        "reserved": int(yard.leased_count),
+        "delayed": int(yard.delayed_count),
+        "buried": int(yard.dead_count),
+    }
+    if told != expected:
+        raise Violation("counters", f"expected {expected}, the yard has {told}")
+
+
+def check_yard(yard: Yard, model: Model) -> None:
+    """Recount everything and see that every job stands where the model has it."""
+    check_counts(yard, model)
+    if list(yard.queues) != list(model.tubes):
+        raise Violation("tubes", f"expected {list(model.tubes)}, the yard has {list(yard.queues)}")
+    for name, queue in yard.queues.items():
+        _check_queue(queue, model.tubes[name])
+    if int(yard.jobs.count) != len(model.jobs) or int(yard.journal.jobs_count) != len(model.jobs):
+        raise Violation("counters", f"{yard.jobs.count} jobs in the yard, {len(model.jobs)} put")
+    kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+    if kept != int(yard.bodies.in_memory):
+        raise Violation("counters", f"{yard.bodies.in_memory} body bytes counted, {kept} are there")
+    _check_heap(yard.timers, "timers")
+
+
+def _check_queue(queue: Queue, tube: Tube) -> None:
+    ready = sorted((int(job.sort_key), _id_of(job)) for job in queue.ready.items)
+    delayed = sorted((_id_of(job)) for job in queue.delayed.items)
+    if ready != tube.ready or delayed != sorted(number for _, number in tube.delayed):
+        raise Violation("shelves", f"{tube.name}: {ready} {delayed}, not {tube.ready}")
+    urgent = sum(1 for rank, _ in ready if rank < URGENT)
+    counts = (int(queue.urgent_count), int(queue.leased_count), int(queue.dead.live_count))
+    if counts != (urgent, tube.leased_count, len(tube.buried)):
+        raise Violation("counters", f"{tube.name}: urgent, leased and dead counted as {counts}")
+    _check_heap(queue.ready, tube.name)
+    _check_heap(queue.delayed, tube.name)
+    if queue.delayed.items and (
+        queue.pos < 0 or queue.sort_key > queue.delayed.items[0].sort_key
+    ):
+        raise Violation("timers", f"{tube.name} has delayed jobs and no timer for them")
+
+
+def _id_of(item: object) -> int:
+    assert isinstance(item, Job)
+    return int(item.id)
+
+
+def _check_heap(heap: Heap, name: str) -> None:
+    items = heap.items
+    for slot, item in enumerate(items):
+        above = items[(slot - 1) // 2] if slot else item
+        if item.pos != slot or (above.sort_key, above.stamp) > (item.sort_key, item.stamp):
+            raise Violation("heap", f"{name}: slot {slot} is out of order")
+
+
+def check_memory(bodies: Bodies, swarm: Swarm) -> None:
+    """See that bodies beyond the budget were let go once all was written."""
+    if bodies.in_memory > swarm.body_budget:
+        raise Violation("memory", f"{bodies.in_memory} body bytes, budget {swarm.body_budget}")
+
+
+# -- restarts ----------------------------------------------------------------------------------
+
+
+def describe(job: Job) -> tuple[int, ...]:
+    """Return everything about a job that outlives a restart, but for its tube and body."""
+    extra = job.extra
+    counts = (0, 0, 0, 0)
+    if extra is not None:
+        tally = extra.tally
+        counts = (int(tally.timeouts), int(tally.releases), int(tally.buries), int(tally.kicks))
+    fixed = (int(job.id), int(job.own_ms), int(job.created_ms), int(job.stamp), int(job.key))
+    moving = (int(job.state), int(job.rank), int(job.due_ms), int(job.delay_ms))
+    return (*fixed, *moving, int(job.deliveries), *counts)
+
+
+def dump(yard: Yard) -> list[tuple[tuple[int, ...], str, bytes | None]]:
+    """Return a yard without leases as plain values, in a fixed order."""
+    jobs = [(describe(job), job.queue.name, yard.bodies.fetch(job)) for job in yard.jobs.all()]
+    dead = [
+        (tuple(outcome.key for outcome in queue.dead.live()), name, None)
+        for name, queue in sorted(yard.queues.items())
+        if queue.dead.live_count > 0
+    ]
+    return [*jobs, *dead]
+
+
+class Restart:
+    """Compares a recovered yard with what the model says a restart may bring back."""
+
+    def __init__(self, model: Model, yard: Yard, now: int, base: int) -> None:
+        self._model = model
+        self._now = now
+        # Steady time of this boot minus world time; also the wall clock's offset at its start.
+        self._base = base
+        self._jobs = {int(job.id): job for job in yard.jobs.all()}
+        self._yard = yard
+
+    def find_cut(self, floor: int) -> int:
+        """Return the newest record up to which all came back, which must be `floor` or later."""
+        model = self._model
+        last = model.records_count
+        recent = {job.id: job for job in model.recent}
+        unknown = [n for n in self._jobs if n not in model.jobs and n not in recent]
+        if unknown:
+            raise Violation("no job from nowhere", f"jobs {unknown} were deleted or never put")
+        for number, job in model.jobs.items():
+            if number not in recent and not self._matches(job, job.history[-1].memories):
+                raise Violation("restart", self._story(job))
+        possible = set(range(floor, last + 1))
+        for job in recent.values():
+            fitting = self._fitting(job, last)
+            if not possible & fitting:
+                story = f"records {floor} to {last} must agree; {self._story(job)}"
+                raise Violation("restart", story)
+            possible &= fitting
+        return max(possible)
+
+    def _fitting(self, job: ModelJob, last: int) -> set[int]:
+        """Return the records up to which a replay would leave this job as it was found."""
+        history = job.history
+        fitting: set[int] = set()
+        if history[0].first > 0 and job.id not in self._jobs:
+            fitting.update(range(history[0].last))
+        for i, entry in enumerate(history):
+            stop = history[i + 1].last if i + 1 < len(history) else last + 1
+            if self._matches(job, entry.memories):
+                fitting.update(range(entry.first, stop))
+        return fitting
+
+    def _matches(self, job: ModelJob, memories: list[Memory] | None) -> bool:
+        found = self._jobs.get(job.id)
+        if memories is None or found is None:
+            return memories is None and found is None
+        return self._is_same(job, found) and any(self._fits(m, found) for m in memories)
+
+    def _is_same(self, job: ModelJob, found: Job) -> bool:
+        created = int(found.created_ms)
+        return (
+            found.queue.name == job.tube.name
+            and int(found.own_ms) == job.ttr_ms
+            and created in job.created_walls
+            and self._yard.bodies.fetch(found) == job.body
+        )
+
+    def _fits(self, memory: Memory, found: Job) -> bool:
+        counts = describe(found)[9:]
+        is_alike = found.rank == memory.rank and found.delay_ms == memory.delay_ms
+        if not is_alike or counts != memory.counts:
+            return False
+        if memory.state != DELAYED:
+            return found.state == memory.state
+        return any(self._is_due(memory, wall, found) for wall in memory.walls)
+
+    def _is_due(self, memory: Memory, wall: int, found: Job) -> bool:
+        now_ms = self._now + self._base
+        left = min(wall - now_ms, memory.delay_ms)
+        if wall == OVER or left <= 0:
+            return found.state == READY
+        return found.state == DELAYED and found.due_ms == now_ms + left
+
+    def _story(self, job: ModelJob) -> str:
+        found = self._jobs.get(job.id)
+        seen = (
+            "gone" if found is None else f"{describe(found)} in {found.queue.name}, {found.size} bytes"
+        )
+        entries = [
+            (e.first, e.last, [(m.state, m.rank, m.delay_ms, m.counts, m.walls) for m in e.memories or ()])
+            for e in job.history
+        ]
+        return f"job {job.id} of {job.tube.name}, {len(job.body)} bytes, came back as {seen}; had {entries}"
+
+    # -- going on from there -------------------------------------------------------------------
+
+    def collapse(self, cut: int) -> None:
+        """Let the model go on from what was found, which is one of the things it allowed."""
+        model = self._model
+        known = {**{job.id: job for job in model.recent}, **model.jobs}
+        self._check_burials(known, cut)
+        model.begin(self._now)
+        model.wall_offset = self._base
+        for name in self._yard.queues:
+            model.open_tube(name)
+        model.open_tube("default")
+        dead = []
+        for number, found in self._jobs.items():
+            job = known[number]
+            entry = [e for e in job.history if e.first <= cut and self._matches(job, e.memories)][-1]
+            entry.first = entry.last = 0
+            job.history = [entry]
+            self._adopt(job, found)
+            model.jobs[number] = job
+            if job.state == DEAD:
+                dead.append(job)
+            else:
+                model.enter(job, job.state)
+        for job in sorted(dead, key=lambda job: job.ending):
+            model.enter(job, DEAD)
+        model.waited = 0
+        model.next_id = int(self._yard.journal.next_id)
+        model.note_wall(self._base)
+
+    def _adopt(self, job: ModelJob, found: Job) -> None:
+        facts = describe(found)
+        job.tube = self._model.open_tube(found.queue.name)
+        job.holder = None
+        job.waited = 0
+        job.created = facts[2] - self._base
+        job.state, job.rank, due_ms, job.delay_ms = facts[5:9]
+        job.due = due_ms - self._base
+        job.reserves, job.timeouts, job.releases, job.buries, job.kicks = facts[9:]
+
+    def _check_burials(self, known: dict[int, ModelJob], cut: int) -> None:
+        """See that the dead come back in the order of their burials."""
+        for queue in self._yard.queues.values():
+            endings = []
+            for outcome in queue.dead.live():
+                job = known[int(outcome.job.id)]  # type: ignore[attr-defined]
+                entry = [e for e in job.history if e.first <= cut][-1]
+                endings.append(max(m.ending for m in entry.memories or ()))
+            if endings != sorted(endings):
+                raise Violation("order", f"the buried of {queue.name} changed places: {endings}")
+
+
+def check_stamps(yard: Yard) -> None:
+    """See that places in line rise with ids, and that numbers to come are greater than all."""
+    last = 0
+    for job in yard.jobs.all():
+        if job.stamp <= last or job.key >= job.queue.next_seq:
+            raise Violation("order", f"job {job.id} has stamp {job.stamp} after {last}")
+        last = int(job.stamp)
+        if job.id >= yard.journal.next_id:
+            raise Violation("ids", f"job {job.id} lives and {yard.journal.next_id} is to be issued")
+
+
+def open_copy(disk: VirtualDisk, swarm: Swarm, now_ms: int) -> Yard:
+    """Recover a yard from a disk, as a start would."""
+    journal = Journal(disk, swarm.segment_size, ids_ahead=swarm.is_os)
+    yard = Yard(journal, Bodies(journal, swarm.body_budget))
+    open_yard(yard, disk, now_ms)
+    return yard
+
+
+def check_repeatable(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int) -> None:
+    """Recover a copy twice, the second time after a power cut: nothing may change."""
+    disk = before.clone()
+    wanted = dump(yard)
+    for _ in range(2):
+        again = open_copy(disk, swarm, now_ms)
+        if dump(again) != wanted:
+            raise Violation("recovery twice", f"{dump(again)} is not {wanted}")
+        disk.cut_power()
+
+
+# -- the journal's own books -------------------------------------------------------------------
+
+
+def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None:
+    """Recount by a fresh replay what compaction would have to save of each segment.
+
+    Call it only when everything appended was written.
+    """
+    journal = Journal(disk.clone(), swarm.segment_size, ids_ahead=swarm.is_os)
+    fresh = Yard(journal, Bodies(journal, 0))
+    replay_all(fresh, journal.storage(), now_ms)
+    counted = {n: int(s.live) for n, s in yard.journal.segments.items()}
+    for queue in yard.queues.values():
+        # A replay forgets tubes without jobs; they live on here through those who use them.
+        if queue.jobs_count() == 0 and queue.segment != 0:
+            counted[int(queue.segment)] -= int(queue_bytes(queue))
+    found = {n: int(s.live) for n, s in journal.segments.items()}
+    wrong = {n: (counted[n], found.get(n)) for n in counted if counted[n] != found.get(n, 0)}
+    if wrong:
+        raise Violation("live bytes", f"segments (counted, found by replay): {wrong}")
+
+
+def check_room(yard: Yard, disk: VirtualDisk, swarm: Swarm) -> None:
+    """See that an idle yard takes no more of the disk than it is worth."""
+    journal = yard.journal
+    live = sum(int(segment.live) for segment in journal.segments.values())
+    promised = len(yard.jobs.all()) * 64 // swarm.segment_size
+    most = 3 * live + (promised + 8) * swarm.segment_size
+    if disk.usage() > most:
+        story = f"{disk.usage()} bytes in {len(disk.files)} files for {live} live ones"
+        raise Violation("disk use", story)
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def known_ranges(disk: VirtualDisk) -> list[tuple[str, int, int]]:
+    """Return (name, start, end) of everything the disk itself says is there for good.
+
+    That is every sealed segment up to its seal, and of the others each batch that a later header
+    calls durable.
+    """
+    found: list[tuple[str, list[tuple[int, int, int]], bool]] = []
+    durable = 0
+    for name in sorted(disk.files):
+        if not name.endswith(".journal"):
+            continue
+        data = bytes(disk.files[name].view)
+        batches = []
+        is_sealed = False
+        for start, end, head in _batches(data, int(name.split(".")[0])):
+            batches.append((start, end, int.from_bytes(head[16:24], "little")))
+            durable = max(durable, int.from_bytes(head[48:56], "little"))
+            is_sealed = head.startswith(_SEAL)
+        found.append((name, batches, is_sealed))
+    ranges = []
+    for name, batches, is_sealed in found:
+        if is_sealed:
+            ranges.append((name, 0, batches[-1][1]))
+        else:
+            ranges += [(name, start, end) for start, end, n in batches if n <= durable]
+    return ranges
+
+
+def _batches(data: bytes, number: int) -> Iterator[tuple[int, int, bytes]]:
+    at = 64
+    while data[at : at + 4] in (_BATCH, _SEAL):
+        head = data[at : at + 96]
+        if int.from_bytes(head[24:28], "little") != number:
+            return
+        part1_size = int.from_bytes(head[4:8], "little")
+        end = at + 96 + part1_size + int.from_bytes(head[8:16], "little")
+        crc = crc32(data[at + 96 : at + 96 + part1_size], crc32(head[:88]))
+        if crc != int.from_bytes(head[88:96], "little"):
+            return
+        yield at, end, head
+        at = end
+        if head.startswith(_SEAL):
+            return
+
+
+def check_flip(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng: Random) -> str:
+    """Flip one bit of what is known to be on disk; a start must refuse it or show no difference.
+
+    Returns what came of it.
+    """
+    disk = before.clone()
+    ranges = known_ranges(disk)
+    if not ranges:
+        return "nothing to flip"
+    name, start, end = ranges[int(rng.random() * len(ranges))]
+    at = start + int(rng.random() * (end - start))
+    disk.files[name].view[at] ^= 1 << int(rng.random() * 8)
+    try:
+        again = open_copy(disk, swarm, now_ms)
+    except JournalDamaged:
+        return "flip refused"
+    wanted = dump(yard)
+    found = dump(again)
+    damaged = 0
+    if len(found) == len(wanted):
+        for one, other in zip(found, wanted, strict=True):
+            if one[:2] == other[:2] and one[2] is None and other[2] is not None:
+                damaged += 1
+            elif one != other:
+                damaged = -1
+                break
+    if len(found) != len(wanted) or damaged < 0:
+        raise Violation("silent damage", f"{name} at {at}: {found} is not {wanted}")
+    return "flip found in a body" if damaged else "flip without effect"
+
+

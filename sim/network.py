@@ -1,0 +1,119 @@
+"""One client's connection: bytes on their way to a session, answers on their way back.
+
+Bytes arrive in pieces cut anywhere. A connection knows where each command ends in the stream, so
+the model can be told what has arrived; it does not know what any of it means. Answers are compared
+when the session writes them and again when they are delivered: nothing may be lost, changed or
+reordered between the two.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from jobyard.journal.gate import Outbox, Sink
+from jobyard.sessions.beanstalk.session import BeanstalkSession
+from jobyard.sessions.session import Peer
+from sim.boot import Boot
+from sim.state import Client, Violation
+from sim.workload import Command
+
+
+class Ear(Peer):
+    """Hears that a session has something to say."""
+
+    def __init__(self, stirred: list["Ear"]) -> None:
+        self._stirred = stirred
+
+    def stirred(self) -> None:
+        """Remember it; sessions are called from outside, never from within another."""
+        if self not in self._stirred:
+            self._stirred.append(self)
+
+
+class Mouth(Sink):
+    """Where answers leave the server."""
+
+    def __init__(self, say: Callable[[bytes], None]) -> None:
+        self._say = say
+
+    def deliver(self, data: bytes) -> None:
+        """Pass answers on."""
+        self._say(data)
+
+
+class Connection:
+    """A session, the client the model sees in it, and the bytes in between."""
+
+    def __init__(self, boot: Boot, client: Client, delivered: Callable[["Connection"], None]) -> None:
+        self.client = client
+        self.ear = Ear(boot.stirred)
+        self.session = BeanstalkSession(boot.door, self.ear)
+        self._outbox = Outbox(boot.gate, Mouth(self._deliver))
+        self._delivered = delivered
+        self.unsent = bytearray()
+        self._ends: deque[tuple[int, Command]] = deque()
+        self._sent_size = 0
+        self._written_size = 0
+        # Answers checked, not yet handed to the gate; answers handed, not yet delivered.
+        self._fresh = b""
+        self._held = bytearray()
+        self.received_size = 0
+        self.is_closed = False
+
+    # -- towards the server --------------------------------------------------------------------
+
+    def write(self, data: bytes, commands: list[Command]) -> None:
+        """Queue one command; the line of a put is a command of its own, `a` bytes long."""
+        start = self._written_size
+        self._written_size += len(data)
+        self.unsent += data
+        for command in commands[:-1]:
+            self._ends.append((start + command.a, command))
+        self._ends.append((self._written_size, commands[-1]))
+
+    def send(self, size: int) -> bytes:
+        """Take the next bytes off the line and tell the model which commands they complete."""
+        data = bytes(self.unsent[:size])
+        del self.unsent[:size]
+        self._sent_size += len(data)
+        while self._ends and self._ends[0][0] <= self._sent_size:
+            self.client.commands.append(self._ends.popleft()[1])
+        return data
+
+    # -- towards the client --------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Take what the session wrote, to be checked."""
+        data = self.session.take_output()
+        self._fresh += data
+        self.client.observed += data
+
+    def hand(self) -> None:
+        """Give checked answers to the gate."""
+        if self.client.observed:
+            got = self.client.observed[:80]
+            raise Violation("reply", f"client {self.client.number}: unexpected {got!r}")
+        data = self._fresh
+        if data:
+            self._fresh = b""
+            self._held += data
+            self._outbox.hand(data, self.session.awaits)
+
+    def _deliver(self, data: bytes) -> None:
+        if not self._held.startswith(data):
+            story = f"client {self.client.number} got {data[:80]!r}, not {bytes(self._held[:80])!r}"
+            raise Violation("answers in order", story)
+        del self._held[: len(data)]
+        self.received_size += len(data)
+        self._delivered(self)
+
+    def is_done(self) -> bool:
+        """Tell whether the server should close: the session ended and all was delivered."""
+        return self.session.is_finished and not self._held and not self._fresh
+
+    def close(self, now_ms: int) -> None:
+        """End the connection; answers not delivered are lost."""
+        self.is_closed = True
+        self._outbox.discard()
+        self._held.clear()
+        self._fresh = b""
+        self.session.closed(now_ms)

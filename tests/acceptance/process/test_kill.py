@@ -1,0 +1,60 @@
+"""SIGKILL under load, again and again: nothing answered is lost, nothing deleted comes back."""
+
+import contextlib
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.process.ledger import Crew, Ledger
+from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, times
+from tests.support.sockets import stat
+
+# Most servers die young; every fifth lives long enough to compact what the others left.
+SHORT_LIFE_S = 0.25
+LONG_LIFE_S = 0.8
+
+
+def kill_while_starting(yard: Yard, after_s: float) -> None:
+    """Start a server and kill it in the middle of its recovery, or wherever it is by then."""
+    process = yard.launch()
+    with contextlib.closing(process), contextlib.suppress(subprocess.TimeoutExpired):
+        process.child.wait(after_s)
+
+
+def run_cycles(yard: Yard, ledger: Ledger, count: int) -> int:
+    """Load, kill and check, over and over; return how many records compaction has moved."""
+    moved = 0
+    for cycle in range(count):
+        crew = Crew(ledger, yard.address)
+        is_long = cycle % 5 == 4
+        crew.work_for(LONG_LIFE_S if is_long else ledger.rng.uniform(0.01, SHORT_LIFE_S))
+        with contextlib.closing(yard.connect()) as peer:
+            moved += int(stat(peer.ask(b"stats"), "binlog-records-migrated"))
+        yard.kill()
+        crew.finish()
+        if cycle % 5 == 0:
+            kill_while_starting(yard, ledger.rng.uniform(0.1, 0.3))
+        yard.restart()
+        ledger.check(yard.address)
+    return moved
+
+
+@pytest.mark.parametrize(("durability", "cycles"), [("sync", 50), ("os", 12)])
+def test_nothing_answered_is_lost_over_sigkill(
+    tmp_path: Path, durability: str, cycles: int
+) -> None:
+    seed = random.randrange(1 << 32)
+    ledger = Ledger(seed)
+    started = time.monotonic()
+    flags = (*SMALL_SEGMENTS, "--durability", durability)
+    with contextlib.closing(Yard(tmp_path / "data", *flags)) as yard:
+        yard.start()
+        moved = run_cycles(yard, ledger, times(cycles))
+        ledger.check_all(yard.address)
+        assert ledger.answers_count > 50 * cycles, "there was hardly any load"
+        assert moved > 0, "nothing was compacted"
+        assert yard.segment_numbers()[-1] > cycles, "no segment was rolled"
+    print(f"{ledger.answers_count} answers, {moved} moved, {time.monotonic() - started:.1f} s")

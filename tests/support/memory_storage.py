@@ -1,0 +1,144 @@
+"""A directory in memory that knows what a power cut would leave of it.
+
+Every file has two contents: what a read sees, and what the disk holds. `sync` makes the second equal
+the first for one file, `sync_directory` does it for the names; nothing else does. `killed` and
+`cut_off` return the directory as the next process would find it. A script can stop the process at
+any call, make the disk full, or fail a sync.
+"""
+
+from collections.abc import Callable
+
+from jobyard.errors import StorageFailed, StorageFull
+from jobyard.journal.storage import Storage
+
+
+class PowerCut(Exception):
+    """The process ended in the middle of a call; nobody may catch this and go on."""
+
+
+class File:
+    """What is read, and what the disk holds."""
+
+    def __init__(self, data: bytes) -> None:
+        self.seen = bytearray(data)
+        self.durable = bytes(data)
+
+
+class MemoryStorage(Storage):
+    """Files of one directory, with a fault at any call."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, File] = {}
+        self._durable_names: dict[str, File] = {}
+        self.capacity: int | None = None
+        # Calls that change something, in order; reads are counted but not listed.
+        self.calls: list[str] = []
+        self.calls_count = 0
+        self.stop_at: int | None = None
+        self.fail_sync = False
+
+    # -- faults -------------------------------------------------------------------------------
+
+    def killed(self) -> "MemoryStorage":
+        """Return what is left when the process dies: the kernel still has every write."""
+        return _copy({name: bytes(file.seen) for name, file in self.files.items()})
+
+    def cut_off(self) -> "MemoryStorage":
+        """Return what is left when the power goes: only what was synced."""
+        return _copy({name: file.durable for name, file in self._durable_names.items()})
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """Damage one bit, in memory and on disk."""
+        file = self.files[name]
+        file.seen[offset] ^= 1 << bit
+        file.durable = bytes(file.seen)
+
+    def _enter(self, call: str, *names: str) -> None:
+        if self.stop_at is not None and self.calls_count >= self.stop_at:
+            raise PowerCut(f"before {call} {names}")
+        self.calls_count += 1
+        if call not in ("names", "size", "read"):
+            self.calls.append(" ".join((call, *names)))
+
+    def used(self) -> int:
+        """Return the bytes reserved by all files."""
+        return sum(len(file.seen) for file in self.files.values())
+
+    # -- the seam -----------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        self._enter("names")
+        return list(self.files)
+
+    def size(self, name: str) -> int:
+        self._enter("size", name)
+        return len(self.files[name].seen)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        self._enter("read", name)
+        return bytes(self.files[name].seen[offset : offset + size])
+
+    def create(self, name: str, size: int) -> None:
+        self._enter("create", name)
+        assert name not in self.files, name
+        if self.capacity is not None and self.used() + size > self.capacity:
+            raise StorageFull(name)
+        self.files[name] = File(bytes(size))
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        self._enter("write", name)
+        seen = self.files[name].seen
+        assert offset + len(data) <= len(seen), "a write past the space that was reserved"
+        seen[offset : offset + len(data)] = data
+
+    def sync(self, name: str) -> None:
+        self._enter("sync", name)
+        if self.fail_sync:
+            raise StorageFailed(f"sync {name}: an error of the disk")
+        file = self.files[name]
+        file.durable = bytes(file.seen)
+
+    def truncate(self, name: str, size: int) -> None:
+        self._enter("truncate", name)
+        del self.files[name].seen[size:]
+
+    def rename(self, old: str, new: str) -> None:
+        self._enter("rename", old, new)
+        assert new not in self.files, new
+        self.files[new] = self.files.pop(old)
+
+    def unlink(self, name: str) -> None:
+        self._enter("unlink", name)
+        del self.files[name]
+
+    def sync_directory(self) -> None:
+        self._enter("sync_directory")
+        self._durable_names = dict(self.files)
+
+
+def _copy(contents: dict[str, bytes]) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.files = {name: File(data) for name, data in contents.items()}
+    storage.sync_directory()
+    storage.calls.clear()
+    storage.calls_count = 0
+    return storage
+
+
+def stop_everywhere(
+    begin: Callable[[], MemoryStorage], run: Callable[[MemoryStorage], None]
+) -> list[MemoryStorage]:
+    """Run something once per storage call it makes, stopped before that call.
+
+    Returns the storages as each stop left them; the last one is of the run that came to its end.
+    """
+    stopped: list[MemoryStorage] = []
+    while True:
+        storage = begin()
+        storage.stop_at = storage.calls_count + len(stopped)
+        stopped.append(storage)
+        try:
+            run(storage)
+        except PowerCut:
+            continue
+        return stopped

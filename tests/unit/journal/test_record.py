@@ -1,0 +1,189 @@
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobyard.engine.end import bury, finish, release
+from jobyard.engine.move import kick_job, remove
+from jobyard.engine.take import take_job
+from jobyard.journal import record
+from jobyard.journal.segment import BATCH_HEADER_SIZE, BatchHead
+from jobyard.model.job import BEANSTALK, DEAD, GONE, RAW, READY
+from jobyard.model.limits import INLINE_BODY_MAX, U32_MAX
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+
+RANKS = st.one_of(st.sampled_from([0, 1023, 1024, U32_MAX]), st.integers(0, U32_MAX))
+DELAYS = st.one_of(st.just(0), st.integers(1, U32_MAX).map(lambda seconds: seconds * 1000))
+SIZES = st.one_of(
+    st.sampled_from([0, 1, INLINE_BODY_MAX - 1, INLINE_BODY_MAX, INLINE_BODY_MAX + 1]),
+    st.integers(0, 20_000),
+)
+NAMES = st.one_of(
+    st.text("abc-", min_size=1, max_size=3), st.just("n" * 200), st.just("\N{SNOWMAN}" * 256)
+)
+
+
+def reopened(site: OpenYard, storage: MemoryStorage, ms: int = 0) -> OpenYard:
+    site.commit()
+    return OpenYard(storage.cut_off(), site.now_ms + ms)
+
+
+def records(storage: MemoryStorage, site: OpenYard) -> list[bytes]:
+    """Return every record of the newest batch, as the disk has it."""
+    site.journal.seal_batch()
+    pending = site.journal.pending[-1]
+    site.commit()
+    data = storage.read(pending.segment.name, pending.offset, len(pending.data))
+    at, end = BATCH_HEADER_SIZE, BATCH_HEADER_SIZE + BatchHead(data, 0).part1_size
+    found = []
+    while at < end:
+        length = struct.unpack_from("<i", data, at + 4)[0]
+        found.append(data[at : at + length])
+        at += length
+    return found
+
+
+@settings(max_examples=60)
+@given(NAMES, RANKS, DELAYS, DELAYS, SIZES)
+def test_a_put_comes_back_with_every_field(
+    name: str, rank: int, delay_ms: int, ttr_ms: int, size: int
+) -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    site.put(b"first", name)
+    site.put(bytes(range(256)) * (size // 256) + b"z" * (size % 256), name, rank, delay_ms, ttr_ms)
+    again = reopened(site, storage)
+    assert snapshot(again.yard) == snapshot(site.yard)
+    assert again.yard.jobs.count == 2
+    recount(again.yard)
+
+
+@settings(max_examples=60)
+@given(RANKS, DELAYS, SIZES)
+def test_a_release_comes_back_with_its_rank_and_its_delay(
+    rank: int, delay_ms: int, size: int
+) -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    job = site.put(b"z" * size, rank=7)
+    site.take(site.connect().book)
+    release(site.yard, job, rank, delay_ms, site.now_ms)
+    again = reopened(site, storage)
+    assert snapshot(again.yard) == snapshot(site.yard)
+    recount(again.yard)
+
+
+def test_bury_kick_lease_and_expiry_come_back() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    book = site.connect().book
+    for rank in range(6):
+        site.put(b"%d" % rank, rank=rank, ttr_ms=1000)
+    for _ in range(5):
+        site.take(book)
+    jobs = site.yard.jobs.all()
+    for job in (jobs[2], jobs[0], jobs[1]):
+        bury(site.yard, job, 9, site.now_ms)
+    kick_job(site.yard, jobs[0].id, site.now_ms)
+    take_job(site.yard, jobs[1].id, book, site.now_ms)
+    site.tick(1000)
+    assert site.yard.timeouts_count == 3
+    again = reopened(site, storage)
+    assert snapshot(again.yard) == snapshot(site.yard)
+    recount(again.yard)
+
+
+def test_finished_and_removed_jobs_stay_away() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    kept = [site.put(), site.put(), site.put(delay_ms=5000)]
+    finish(site.yard, site.take(site.connect().book).job, site.now_ms)
+    remove(site.yard, kept[2], site.now_ms)
+    again = reopened(site, storage)
+    assert [job.id for job in again.yard.jobs.all()] == [kept[1].id]
+    recount(again.yard)
+
+
+def test_an_inline_put_is_laid_out_as_drawn() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    job = site.put(b"hello", "tube", 11, 4000, 60_000)
+    queue, found = records(storage, site)
+    kind, a, b, c, length = struct.unpack_from("<BBBBi", found)
+    assert (kind, a, b, c, length) == (record.KIND_PUT, BEANSTALK, RAW, 0, len(found))
+    assert struct.unpack_from("<qiiqqqqqq", found, 8) == (
+        *(job.id, job.queue.number, 5, 11, NOW_MS, NOW_MS + 4000, job.stamp, 60_000, 1),
+    )
+    assert found[record.PUT_SIZE :] == b"hello"
+    assert struct.unpack("<BBBBiiiq4s", queue) == (
+        *(record.KIND_QUEUE, 0, 0, 0, len(queue), job.queue.number, 4, 2, b"tube"),
+    )
+
+
+def test_a_long_body_lies_in_part_2_and_the_record_says_where() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    site.put(b"a" * 5000)
+    site.put(b"b" * 5000)
+    *_, found = records(storage, site)
+    assert len(found) == record.base_length(record.PUT_SIZE, 5000)
+    assert struct.unpack_from("<q", found, record.PUT_SIZE) == (5000,)
+
+
+def test_the_end_of_a_run_is_wide_enough_to_tell_the_whole_attempt() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    book = site.connect().book
+    job = site.put(rank=3)
+    site.commit()
+    site.tick(100)
+    site.take(book)
+    site.tick(200)
+    release(site.yard, job, 5, 7000, site.now_ms)
+    lease, found = records(storage, site)
+    assert struct.unpack("<BBBBiqqqqq", lease) == (
+        *(record.KIND_LEASE, BEANSTALK, 0, 0, record.LEASE_SIZE),
+        *(job.id, 1, NOW_MS + 100, 60_000, book.key),
+    )
+    assert struct.unpack_from("<BBBBiqiiqqqiiqqqqq", found) == (
+        *(record.KIND_END, record.RELEASED, 1, 0, len(found), job.id, job.queue.number),
+        *(job.place >> 32, 5, NOW_MS + 7300, job.stamp, 0, 1),
+        *(NOW_MS, NOW_MS, NOW_MS + 100, NOW_MS + 300, book.key),
+    )
+
+
+def test_moves_and_removals_are_laid_out_as_drawn() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    job = site.put(rank=3, delay_ms=1000)
+    site.commit()
+    kick_job(site.yard, job.id, site.now_ms)
+    remove(site.yard, job, site.now_ms)
+    moved, gone = records(storage, site)
+    assert struct.unpack("<BBBBiqqqqq", moved) == (
+        *(record.KIND_MOVE, record.KICKED, READY, 0, record.MOVE_SIZE),
+        *(job.id, 3, NOW_MS, job.stamp, NOW_MS),
+    )
+    assert struct.unpack("<BBBBiqiiq", gone) == (
+        *(record.KIND_GONE, record.REMOVED, 0, 0, record.GONE_SIZE),
+        *(job.id, job.queue.number, job.place >> 32, NOW_MS),
+    )
+
+
+def test_the_kinds_of_records_never_change_their_numbers() -> None:
+    kinds = {name: value for name, value in vars(record).items() if name.startswith("KIND_")}
+    assert kinds == {
+        "KIND_PUT": 1,
+        "KIND_LEASE": 2,
+        "KIND_END": 3,
+        "KIND_MOVE": 4,
+        "KIND_GONE": 5,
+        "KIND_QUEUE": 6,
+        "KIND_DROPPED": 7,
+        "KIND_MOVED": 8,
+        "KIND_STATE": 9,
+        "KIND_ALIVE": 10,
+        "KIND_CLEAN": 11,
+    }
+    assert (READY, DEAD, GONE) == (0, 3, 4)

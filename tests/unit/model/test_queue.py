@@ -1,0 +1,62 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobyard.model.job import BEANSTALK, RAW, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue, Waiter
+from tests.support.yards import OpenYard
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 100)), max_size=60))
+def test_waiters_stand_in_every_line_in_order_of_arrival(
+    steps: list[tuple[int, bool, int]],
+) -> None:
+    book = OpenYard().connect().book
+    queues = [Queue(name) for name in "abc"]
+    lines: list[list[Waiter]] = [[], [], []]
+    for number, (at, is_arrival, pick) in enumerate(steps):
+        line = lines[at]
+        if is_arrival:
+            waiter = Waiter(number, book, NEVER_MS, NEVER_MS)
+            for queue, others in zip(queues[at:], lines[at:], strict=True):
+                queue.link(waiter)
+                others.append(waiter)
+        elif line:
+            waiter = line[pick % len(line)]
+            for link in waiter.links:
+                link.queue.unlink(link)
+            lines = [[other for other in others if other is not waiter] for others in lines]
+        for queue, others in zip(queues, lines, strict=True):
+            assert standing(queue) == others
+            assert queue.waiting_count == len(others)
+
+
+def standing(queue: Queue) -> list[Waiter]:
+    found: list[Waiter] = []
+    before = None
+    link = queue.first_link
+    while link is not None:
+        assert link.before is before
+        found.append(link.waiter)
+        before, link = link, link.after
+    assert queue.last_link is before
+    return found
+
+
+def test_a_waiter_rings_at_the_earlier_of_its_two_alarms() -> None:
+    book = OpenYard().connect().book
+    assert Waiter(1, book, 10, 20).sort_key == 10
+    assert Waiter(1, book, 20, 10).sort_key == 10
+
+
+def test_an_empty_book_has_no_deadline() -> None:
+    assert OpenYard().connect().book.soonest_ms() == NEVER_MS
+
+
+def test_a_queue_counts_jobs_in_every_state() -> None:
+    queue = Queue("q")
+    assert queue.jobs_count() == 0
+    queue.ready.push(Job(1, queue, 1, 1, 0, 0, 0, 0, b"", 0, BEANSTALK, RAW))
+    queue.delayed.push(Job(2, queue, 2, 2, 0, 0, 0, 0, b"", 0, BEANSTALK, RAW))
+    queue.leased_count += 1
+    assert queue.jobs_count() == 3
