@@ -9,7 +9,7 @@ Where it differs from the original, on purpose:
     -p      a number past 65535 is refused, not taken modulo 65536; so is an empty one
     -l      takes [::1] as well as ::1, and listens on every address of a name, not the first
     -f MS   the sync really happens every MS milliseconds, not only when a later write comes
-    -V -VV  log to stderr at level debug; connections and commands are not logged
+    -V -VV  log connections as they come and go, to stderr; commands are not logged
     -s      at least 64 KiB
     -b      a directory with the original's binlog files is refused: their jobs would seem lost
 """
@@ -80,7 +80,7 @@ Options:
           at least {SEGMENT_SIZE_MIN}
  -c -n    accepted and ignored
  -v       show the version
- -V -VV   log at level debug, to stderr; connections and commands are not logged
+ -V -VV   log connections as they come and go, to stderr; commands are not logged
  -h       show this help
 """
 

@@ -73,6 +73,8 @@ class HotLoop:
         self.stuck_count: i64 = 0
         self.refused_count: i64 = 0
         self.on_empty: Callable[[], None] | None = None
+        # Told of every connection that comes and goes, by its descriptor.
+        self.tell: Callable[[str, int], None] | None = None
         self._is_called_back: bool = False
 
     # -- what is watched -----------------------------------------------------------------------
@@ -109,6 +111,8 @@ class HotLoop:
         """Drop a connection that is being closed."""
         self._connections.pop(connection.fd, None)
         self._epoll.unregister(connection.fd)
+        if self.tell is not None:
+            self.tell("close", connection.fd)
         if self.on_empty is not None and not self._connections:
             self.on_empty()
             self.call_back()
@@ -213,6 +217,8 @@ class HotLoop:
             connection = Connection(self, sock, listening.entrance)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLRDHUP)
+            if self.tell is not None:
+                self.tell("accept", connection.fd)
 
     def _every_second(self, now_ms: i64) -> None:
         self._second_ms = now_ms + 1000
