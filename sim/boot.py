@@ -5,7 +5,9 @@ that a crash can come between any two. A late sync stands for the sync thread: w
 it is under way is not covered by it.
 """
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.compaction import Compactor
 from jobyard.engine.replay import open_yard
@@ -15,10 +17,12 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
 from jobyard.sessions.beanstalk.door import BeanstalkDoor, Facts
-from jobyard.sessions.session import Peer
 from sim.statistics import INSTANCE, PID
-from sim.storage import VirtualDisk
 from sim.workload import JOB_SIZE_MAX, Swarm
+
+if TYPE_CHECKING:
+    from jobyard.sessions.session import Peer
+    from sim.storage import VirtualDisk
 
 # Class os: what was written is synced no later than this.
 SYNC_INTERVAL_MS: Final = 50

@@ -18,11 +18,18 @@ from jobyard.journal.saved import queue_bytes
 from jobyard.model.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
-from sim.state import DEAD, DELAYED, OVER, READY, Memory, ModelJob, Tube, Violation
+from jobyard.sessions.beanstalk.door import BeanstalkDoor
+from jobyard.sessions.beanstalk.session import BeanstalkSession
+from jobyard.sessions.session import Peer
+from sim.boot import FixedFacts
+from sim.memory import DEAD, DELAYED, OVER, READY, Memory
 from sim.model import Model
+from sim.state import ModelJob, Tube, Violation
 from sim.statistics import URGENT, standing
 from sim.storage import VirtualDisk
-from sim.workload import Command, Swarm
+from sim.workload import Swarm
+
+Dump = list[tuple[tuple[int, ...], str, bytes | None]]
 
 _BATCH: Final = b"JYBT"
 _SEAL: Final = b"JYSL"
@@ -71,9 +78,7 @@ def _check_queue(queue: Queue, tube: Tube) -> None:
         raise Violation("counters", f"{tube.name}: urgent, leased and dead counted as {counts}")
     _check_heap(queue.ready, tube.name)
     _check_heap(queue.delayed, tube.name)
-    if queue.delayed.items and (
-        queue.pos < 0 or queue.sort_key > queue.delayed.items[0].sort_key
-    ):
+    if queue.delayed.items and (queue.pos < 0 or queue.sort_key > queue.delayed.items[0].sort_key):
         raise Violation("timers", f"{tube.name} has delayed jobs and no timer for them")
 
 
@@ -111,7 +116,7 @@ def describe(job: Job) -> tuple[int, ...]:
     return (*fixed, *moving, int(job.deliveries), *counts)
 
 
-def dump(yard: Yard) -> list[tuple[tuple[int, ...], str, bytes | None]]:
+def dump(yard: Yard) -> Dump:
     """Return a yard without leases as plain values, in a fixed order."""
     jobs = [(describe(job), job.queue.name, yard.bodies.fetch(job)) for job in yard.jobs.all()]
     dead = [
@@ -136,8 +141,8 @@ class Restart:
     def find_cut(self, floor: int) -> int:
         """Return the newest record up to which all came back, which must be `floor` or later."""
         model = self._model
-        last = model.records_count
-        recent = {job.id: job for job in model.recent}
+        last = model.records.count
+        recent = {job.id: job for job in model.records.recent}
         unknown = [n for n in self._jobs if n not in model.jobs and n not in recent]
         if unknown:
             raise Violation("no job from nowhere", f"jobs {unknown} were deleted or never put")
@@ -183,6 +188,9 @@ class Restart:
     def _fits(self, memory: Memory, found: Job) -> bool:
         counts = describe(found)[9:]
         is_alike = found.rank == memory.rank and found.delay_ms == memory.delay_ms
+        if self._model.records.may_skip and counts[1] < memory.counts[1]:
+            # Records of leases that ran out may be missing; no later record makes up for them.
+            counts = (counts[0], memory.counts[1], *counts[2:])
         if not is_alike or counts != memory.counts:
             return False
         if memory.state != DELAYED:
@@ -198,33 +206,42 @@ class Restart:
 
     def _story(self, job: ModelJob) -> str:
         found = self._jobs.get(job.id)
-        seen = (
-            "gone" if found is None else f"{describe(found)} in {found.queue.name}, {found.size} bytes"
-        )
+        seen = "gone" if found is None else f"{describe(found)} in {found.queue.name}"
         entries = [
-            (e.first, e.last, [(m.state, m.rank, m.delay_ms, m.counts, m.walls) for m in e.memories or ()])
-            for e in job.history
+            (
+                f"{entry.first}-{entry.last}",
+                [(m.state, m.rank, m.delay_ms, m.counts, m.walls) for m in entry.memories or ()],
+            )
+            for entry in job.history
         ]
-        return f"job {job.id} of {job.tube.name}, {len(job.body)} bytes, came back as {seen}; had {entries}"
+        known = f"job {job.id} of {job.tube.name}, {len(job.body)} bytes"
+        return f"{known}, came back as {seen}; had {entries}"
 
     # -- going on from there -------------------------------------------------------------------
 
     def collapse(self, cut: int) -> None:
         """Let the model go on from what was found, which is one of the things it allowed."""
         model = self._model
-        known = {**{job.id: job for job in model.recent}, **model.jobs}
+        known = {**{job.id: job for job in model.records.recent}, **model.jobs}
         self._check_burials(known, cut)
         model.begin(self._now)
-        model.wall_offset = self._base
+        model.records.wall_offset = self._base
         for name in self._yard.queues:
             model.open_tube(name)
         model.open_tube("default")
         dead = []
         for number, found in self._jobs.items():
             job = known[number]
-            entry = [e for e in job.history if e.first <= cut and self._matches(job, e.memories)][-1]
+            entry = [e for e in job.history if e.first <= cut and self._matches(job, e.memories)][
+                -1
+            ]
             entry.first = entry.last = 0
             job.history = [entry]
+            job.ending = max(memory.ending for memory in entry.memories or ())
+            if found.state == READY:
+                # Whoever copies the record of its delay from now on will say that it is over.
+                for memory in entry.memories or ():
+                    memory.walls.add(OVER)
             self._adopt(job, found)
             model.jobs[number] = job
             if job.state == DEAD:
@@ -233,9 +250,9 @@ class Restart:
                 model.enter(job, job.state)
         for job in sorted(dead, key=lambda job: job.ending):
             model.enter(job, DEAD)
-        model.waited = 0
+        model.records.waited = 0
         model.next_id = int(self._yard.journal.next_id)
-        model.note_wall(self._base)
+        model.records.note_wall(self._base, model.jobs.values())
 
     def _adopt(self, job: ModelJob, found: Job) -> None:
         facts = describe(found)
@@ -388,16 +405,32 @@ def check_flip(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng: 
         return "flip refused"
     wanted = dump(yard)
     found = dump(again)
-    damaged = 0
-    if len(found) == len(wanted):
-        for one, other in zip(found, wanted, strict=True):
-            if one[:2] == other[:2] and one[2] is None and other[2] is not None:
-                damaged += 1
-            elif one != other:
-                damaged = -1
-                break
-    if len(found) != len(wanted) or damaged < 0:
+    damaged = _unreadable(found, wanted)
+    if damaged is None:
         raise Violation("silent damage", f"{name} at {at}: {found} is not {wanted}")
+    for number in damaged:
+        _check_set_aside(again, number, now_ms)
     return "flip found in a body" if damaged else "flip without effect"
 
 
+def _unreadable(found: Dump, wanted: Dump) -> list[int] | None:
+    """Return the jobs whose bodies cannot be read; None if anything else is different."""
+    if len(found) != len(wanted):
+        return None
+    damaged = []
+    for one, other in zip(found, wanted, strict=True):
+        if one[:2] == other[:2] and one[2] is None and other[2] is not None:
+            damaged.append(one[0][0])
+        elif one != other:
+            return None
+    return damaged
+
+
+def _check_set_aside(yard: Yard, number: int, now_ms: int) -> None:
+    """See that a job whose body is damaged is buried and never handed out."""
+    session = BeanstalkSession(BeanstalkDoor(yard, FixedFacts(), 0, now_ms), Peer())
+    session.receive(b"peek %d\r\nreserve-job %d\r\n" % (number, number), now_ms)
+    said = session.take_output()
+    job = yard.jobs.get(number)
+    if said != b"NOT_FOUND\r\nNOT_FOUND\r\n" or job is None or job.state != DEAD:
+        raise Violation("silent damage", f"job {number}, its body unreadable: {said!r}")

@@ -20,7 +20,7 @@ from sim.workload import Command
 class Ear(Peer):
     """Hears that a session has something to say."""
 
-    def __init__(self, stirred: list["Ear"]) -> None:
+    def __init__(self, stirred: list[Peer]) -> None:
         self._stirred = stirred
 
     def stirred(self) -> None:
@@ -43,7 +43,9 @@ class Mouth(Sink):
 class Connection:
     """A session, the client the model sees in it, and the bytes in between."""
 
-    def __init__(self, boot: Boot, client: Client, delivered: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self, boot: Boot, client: Client, delivered: Callable[["Connection"], None]
+    ) -> None:
         self.client = client
         self.ear = Ear(boot.stirred)
         self.session = BeanstalkSession(boot.door, self.ear)

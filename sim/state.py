@@ -5,17 +5,10 @@ No behaviour but the bookkeeping of each by itself; what commands do to them is 
 
 from typing import Final
 
+from sim.memory import READY, Entry
 from sim.workload import Command
 
-READY: Final = 0
-DELAYED: Final = 1
-LEASED: Final = 2
-DEAD: Final = 3
-
 FOREVER: Final = 1 << 61
-# Among the due times of a remembered delay: it may also have been saved as over.
-OVER: Final = -1
-
 # A statistic that is the yard's own business.
 UNKNOWN: Final = "?"
 
@@ -26,34 +19,6 @@ class Violation(Exception):
     def __init__(self, invariant: str, story: str) -> None:
         super().__init__(f"{invariant}: {story}")
         self.invariant = invariant
-
-
-class Memory:
-    """A job as one record left it; `walls` are the wall times at which its delay may end."""
-
-    __slots__ = ("counts", "delay_ms", "ending", "rank", "state", "walls")
-
-    def __init__(self, job: "ModelJob", state: int, walls: set[int]) -> None:
-        self.state = state
-        self.rank = job.rank
-        self.delay_ms = job.delay_ms
-        self.counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
-        self.ending = job.ending
-        self.walls = walls
-
-
-class Entry:
-    """One record: what it may have left behind, and its place in the order of all records.
-
-    `first` and `last` differ where the order within one tick is not known. None: the job is gone.
-    """
-
-    __slots__ = ("first", "last", "memories")
-
-    def __init__(self, number: int, memories: list[Memory] | None) -> None:
-        self.first = number
-        self.last = number
-        self.memories = memories
 
 
 class ModelJob:

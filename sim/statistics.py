@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sim.state import DELAYED, LEASED, UNKNOWN, ModelJob, Tube
+from sim.memory import DELAYED, LEASED
+from sim.state import UNKNOWN, ModelJob, Tube
 
 if TYPE_CHECKING:
     from sim.model import Model

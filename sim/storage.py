@@ -245,7 +245,8 @@ class VirtualDisk(Storage):
             self.fail_read_in = NEVER
             self._reach("failed read")
             raise StorageFailed(f"read {name}")
-        assert offset >= 0 and size >= 0
+        assert offset >= 0, f"read before the start of {name}"
+        assert size >= 0, f"read of {size} bytes of {name}"
         return bytes(self.files[name].view[offset : offset + size])
 
     def create(self, name: str, size: int) -> None:
@@ -261,7 +262,8 @@ class VirtualDisk(Storage):
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Write into the page cache; the moment of a stop or failure may be in the middle."""
         file = self.files[name]
-        assert 0 <= offset and offset + len(data) <= len(file.view), f"write past the end of {name}"
+        assert offset >= 0, f"write before the start of {name}"
+        assert offset + len(data) <= len(file.view), f"write past the end of {name}"
         self.stop_in -= 1
         self.fail_write_in -= 1
         if self.stop_in < 0 or self.fail_write_in < 0:

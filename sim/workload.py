@@ -39,6 +39,33 @@ QUIT: Final = 25
 WRONG: Final = 26
 TOO_BIG_LINE: Final = 27
 
+# Which counter of `stats` a command raises, once its line is here.
+COUNTED: Final = {
+    PUT_LINE: "put",
+    TOO_BIG_LINE: "put",
+    PEEK: "peek",
+    PEEK_READY: "peek-ready",
+    PEEK_DELAYED: "peek-delayed",
+    PEEK_BURIED: "peek-buried",
+    RESERVE: "reserve",
+    RESERVE_WITH_TIMEOUT: "reserve-with-timeout",
+    DELETE: "delete",
+    RELEASE: "release",
+    USE: "use",
+    WATCH: "watch",
+    IGNORE: "ignore",
+    BURY: "bury",
+    KICK: "kick",
+    TOUCH: "touch",
+    STATS: "stats",
+    STATS_JOB: "stats-job",
+    STATS_TUBE: "stats-tube",
+    LIST_TUBES: "list-tubes",
+    LIST_TUBE_USED: "list-tube-used",
+    LIST_TUBES_WATCHED: "list-tubes-watched",
+    PAUSE_TUBE: "pause-tube",
+}
+
 JOB_SIZE_MAX: Final = 20_000
 _FILLER: Final = bytes(33 + i % 90 for i in range(JOB_SIZE_MAX + 512))
 # Either side of INLINE_BODY_MAX, where the body changes its place in a batch.
@@ -65,7 +92,7 @@ class Command:
 
     __slots__ = ("a", "b", "body", "c", "kind", "text")
 
-    def __init__(  # noqa: PLR0913  the arguments of any command, whichever it has
+    def __init__(
         self, kind: int, a: int = 0, b: int = 0, c: int = 0, text: str = "", body: bytes = b""
     ) -> None:
         self.kind = kind
@@ -89,7 +116,7 @@ class Swarm:
         self.body_budget = pick((0, 3000, 40_000, 1 << 30))
         self.clients_max = pick((1, 2, 3, 5, 8))
         self.tubes = ["default", *[f"tube-{i}" for i in range(1, pick((1, 2, 4, 8)))]]
-        self.steps_count = pick((120, 180, 260))
+        self.steps_count = pick((200, 350, 500))
         self.pipeline_max = pick((1, 2, 6))
         self.jobs_aimed = pick((3, 12, 40))
         self.delays = pick(((0,), (0, 0, 0, 1, 2), (0, 1, 5, 60)))
@@ -98,7 +125,10 @@ class Swarm:
         self.long_odds = pick((0.0, 0.05, 0.3))
         self.small_max = pick((20, 300, 1500))
         self.commands = _weigh(rng, _COMMANDS)
-        self.faults = {name for name in _FAULTS if rng.random() < 0.35}
+        self.faults = {name for name, odds in _FAULTS if rng.random() < odds}
+        if "full" in self.faults:
+            # Less than this would not hold what clients do while one compaction runs.
+            self.segment_size = max(self.segment_size, 16384)
         # How eager each part of the world is.
         self.commit_odds = pick((0.1, 0.3, 0.6))
         self.is_sync_late = rng.random() < 0.3
@@ -111,23 +141,24 @@ class Swarm:
         """Return the choices that matter most to a reader of a failure."""
         kind = "os" if self.is_os else "sync"
         faults = " ".join(sorted(self.faults))
-        return f"{kind}, segments of {self.segment_size}, budget {self.body_budget}, faults: {faults}"
+        sizes = f"segments of {self.segment_size}, body budget {self.body_budget}"
+        return f"class {kind}, {sizes}, faults: {faults}"
 
 
 _FAULTS: Final = (
-    "power",
-    "kill",
-    "midway",
-    "failed-sync",
-    "failed-write",
-    "failed-read",
-    "full",
-    "slow-sync",
-    "clock",
-    "network",
-    "flip",
-    "freeze",
-    "many-ids",
+    ("power", 0.6),
+    ("kill", 0.4),
+    ("midway", 0.5),
+    ("failed-sync", 0.3),
+    ("failed-write", 0.25),
+    ("failed-read", 0.25),
+    ("full", 0.3),
+    ("slow-sync", 0.3),
+    ("clock", 0.35),
+    ("network", 0.5),
+    ("flip", 0.4),
+    ("freeze", 0.3),
+    ("many-ids", 0.3),
 )
 
 _COMMANDS: Final = (
@@ -200,21 +231,28 @@ class Author:
         if kind == PUT:
             return self._put()
         if kind == WRONG:
-            return self._wrong()
-        rng = self._rng
+            data, answer = _WRONG[int(self._rng.random() * len(_WRONG))]
+            return data, [Command(WRONG, body=answer)]
         if kind in _BARE:
             return _BARE[kind], [Command(kind)]
         if kind in _NAMED:
-            tube = self._tube()
-            command = Command(kind, text=tube)
-            if kind == PAUSE_TUBE:
-                command.a = int(rng.random() * 4)
-                return b"pause-tube %s %d\r\n" % (tube.encode(), command.a), [command]
-            return _NAMED[kind] + tube.encode() + b"\r\n", [command]
+            return self._with_tube(kind)
         if kind in (KICK, RESERVE_WITH_TIMEOUT):
-            number = int(rng.random() * 4)
+            number = int(self._rng.random() * 4)
             return _NUMBERED[kind] + b"%d\r\n" % number, [Command(kind, number)]
-        job = self._job(held, known)
+        return self._with_job(kind, self._job(held, known))
+
+    def _with_tube(self, kind: int) -> tuple[bytes, list[Command]]:
+        tubes = self._swarm.tubes
+        tube = tubes[int(self._rng.random() * len(tubes))]
+        command = Command(kind, text=tube)
+        if kind == PAUSE_TUBE:
+            command.a = int(self._rng.random() * 4)
+            return b"pause-tube %s %d\r\n" % (tube.encode(), command.a), [command]
+        return _NAMED[kind] + tube.encode() + b"\r\n", [command]
+
+    def _with_job(self, kind: int, job: int) -> tuple[bytes, list[Command]]:
+        rng = self._rng
         word = _NUMBERED[kind]
         if kind == RELEASE:
             rank, delay = rng.choice(self._swarm.ranks), rng.choice(self._swarm.delays)
@@ -223,10 +261,6 @@ class Author:
             rank = rng.choice(self._swarm.ranks)
             return word + b"%d %d\r\n" % (job, rank), [Command(kind, job, rank)]
         return word + b"%d\r\n" % job, [Command(kind, job)]
-
-    def _tube(self) -> str:
-        tubes = self._swarm.tubes
-        return tubes[int(self._rng.random() * len(tubes))]
 
     def _job(self, held: list[int], known: list[int]) -> int:
         rng = self._rng
@@ -266,10 +300,6 @@ class Author:
         # No two bodies are alike unless they are shorter than their own number.
         start = self._bodies_count % 512
         return (b"%d:" % self._bodies_count + _FILLER[start : start + size])[:size]
-
-    def _wrong(self) -> tuple[bytes, list[Command]]:
-        data, answer = _WRONG[int(self._rng.random() * len(_WRONG))]
-        return data, [Command(WRONG, body=answer)]
 
 
 _BARE: Final = {

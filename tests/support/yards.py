@@ -7,7 +7,7 @@ index against the jobs themselves.
 
 from typing import Final
 
-from jobyard.engine.compaction import Compactor
+from jobyard.engine.compaction import IDLE, Compactor
 from jobyard.engine.put import put
 from jobyard.engine.queues import open_queue
 from jobyard.engine.replay import Recovered, open_yard
@@ -137,14 +137,13 @@ class OpenYard:
 
     def compact(self, most: int = 10_000) -> int:
         """Run the compactor, with a commit after every step, until it finds nothing to do."""
-        steps = 0
-        while steps < most:
+        for steps in range(most):
+            was_idle = self.compactor.phase == IDLE
             more = self.compactor.step()
             self.commit()
-            steps += 1
-            if not more and self.compactor.phase == 0:
-                break
-        return steps
+            if was_idle and not more:
+                return steps
+        return most
 
 
 def snapshot(yard: Yard) -> Snapshot:

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.journal.reader import Reader
 from jobyard.journal.record import (
     KIND_END,
     KIND_GONE,
@@ -26,7 +27,6 @@ from jobyard.journal.record import (
     KIND_QUEUE,
     KIND_STATE,
 )
-from jobyard.journal.recovery import Reader
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment, spare_name
 from jobyard.model.job import GONE
@@ -219,7 +219,7 @@ class Compactor:
             return False
         victim = self._victim()
         storage = journal.storage()
-        if victim.size == journal.segment_size and journal.spares_wanted() > 0:
+        if victim.size == journal.segment_size and journal.spares_wanted(0) > 0:
             # What an old use left in it never counts: the segment number is under every checksum.
             name = spare_name(journal.take_segment_number())
             storage.rename(victim.name, name)
@@ -227,7 +227,7 @@ class Compactor:
         else:
             storage.unlink(victim.name)
         storage.sync_directory()
-        journal.forget_segment(victim.number)
+        journal.ledger.forget_segment(victim.number)
         self.dropped_count += 1
         self._reader = None
         self.phase = IDLE

@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import YardFull
-from jobyard.journal.saved import queue_bytes
+from jobyard.journal.ledger import queue_bytes
 from jobyard.model.job import DELAYED, READY, Job
 from jobyard.model.queue import Queue
 

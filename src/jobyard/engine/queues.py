@@ -48,7 +48,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
     ):
         return
     yard.disarm(queue)
-    yard.journal.forget_queue(queue)
+    yard.journal.ledger.forget_queue(queue)
     del yard.queues[queue.name]
 
 

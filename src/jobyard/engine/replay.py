@@ -9,7 +9,7 @@ from typing import Final, final
 from zlib import crc32
 
 from librt.strings import read_i32_le, read_i64_le
-from mypy_extensions import i16, i32, i64, u8
+from mypy_extensions import i16, i64, u8
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
@@ -30,7 +30,6 @@ from jobyard.journal.record import (
     PUT_SIZE,
 )
 from jobyard.journal.recovery import Merge, Recovery, missing_segment
-from jobyard.journal.saved import queue_bytes
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BatchHead,
@@ -85,7 +84,7 @@ class Replay:
                 job = self._yard.jobs.get(read_i64_le(data, pos + 8))
                 if job is not None:
                     self._yard.apply_taken(job, None)
-                    journal.trail(job, segment)
+                    journal.ledger.trail(job, segment)
             elif kind == KIND_END:
                 self._end(data, pos)
             elif kind == KIND_MOVE:
@@ -125,7 +124,7 @@ class Replay:
         if job is not None:
             # A copy made by compaction: the original may still be there.
             self.superseded.add(job.place >> 32)
-            journal.rebase(job, segment, offset)
+            journal.ledger.rebase(job, segment, offset)
             self._restore(job, data, pos + _STATE_AT, data[pos + 3])
             return
         job = self._new_job(data, pos, queue, size, body)
@@ -134,7 +133,7 @@ class Replay:
         if body is not None:
             yard.bodies.in_memory += size
         segment.live += MOVED_SIZE + size
-        journal.jobs_count += 1
+        journal.ledger.jobs_count += 1
         queue.next_seq = max(queue.next_seq, job.key + 1)
         yard.last_stamp = max(yard.last_stamp, job.stamp)
         journal.next_id = max(journal.next_id, job_id + 1)
@@ -204,11 +203,13 @@ class Replay:
         due_ms = read_i64_le(data, pos + 32) + self._offset_ms
         rank = read_i64_le(data, pos + 24)
         self._yard.apply_end(job, data[pos + 1], state, rank, due_ms, finished_ms)
+        if state == DEAD:
+            self._set_ending(job, read_i64_le(data, pos + 40), finished_ms)
         if state == DELAYED:
             job.due_ms = self._carry(due_ms - self._offset_ms, job.delay_ms)
         # The wide record has the true count even where a lease record was not kept.
         job.deliveries = max(job.deliveries, read_i32_le(data, pos + 52))
-        self._journal.trail(job, self._journal.hot)
+        self._journal.ledger.trail(job, self._journal.hot)
 
     def _move(self, data: bytes, pos: i64) -> None:
         job = self._yard.jobs.get(read_i64_le(data, pos + 8))
@@ -216,14 +217,22 @@ class Replay:
             at_ms = read_i64_le(data, pos + 40) + self._offset_ms
             due_ms = read_i64_le(data, pos + 24) + self._offset_ms
             self._yard.apply_move(job, data[pos + 1], data[pos + 2], due_ms, at_ms)
-            self._journal.trail(job, self._journal.hot)
+            if data[pos + 2] == DEAD:
+                self._set_ending(job, read_i64_le(data, pos + 32), at_ms)
+            self._journal.ledger.trail(job, self._journal.hot)
+
+    def _set_ending(self, job: Job, ending: i64, ended_ms: i64) -> None:
+        """Give a dead job the number it had: what lay before it may have been compacted away."""
+        queue = job.queue
+        queue.endings = max(queue.endings - 1, ending)
+        self._yard.rest(job, ending, ended_ms)
 
     def _gone(self, job_id: i64, base: i64) -> None:
         job = self._yard.jobs.get(job_id)
         if job is None:
-            self._journal.count_kill(self._journal.hot, base)
+            self._journal.ledger.count_kill(self._journal.hot, base)
             return
-        self._journal.bury_base(job)
+        self._journal.ledger.bury_base(job, self._journal.hot)
         self._yard.apply_gone(job)
 
     # -- everything else ----------------------------------------------------------------------
@@ -233,7 +242,7 @@ class Replay:
             job = self._yard.jobs.get(read_i64_le(data, pos + 8))
             if job is not None:
                 self._restore(job, data, pos + 16, data[pos + 3])
-                self._journal.trail(job, self._journal.hot)
+                self._journal.ledger.trail(job, self._journal.hot)
         elif kind == KIND_QUEUE:
             self._queue(data, pos, segment)
         elif kind == KIND_ALIVE:
@@ -260,11 +269,11 @@ class Replay:
         number = i64(read_i32_le(data, pos + 8))
         size = i64(read_i32_le(data, pos + 12))
         queue = self._queue_of(number)
-        self._journal.forget_queue(queue)
+        # The weight of a name counts with the name it was written under.
+        self._journal.ledger.forget_queue(queue)
         queue.name = data[pos + 24 : pos + 24 + size].decode()
         queue.next_seq = max(queue.next_seq, read_i64_le(data, pos + 16))
-        queue.segment = i32(segment.number)
-        segment.live += queue_bytes(queue)
+        self._journal.ledger.hold_queue(queue, segment)
         self._journal.next_queue = max(self._journal.next_queue, number + 1)
 
     def finish(self, segments: list[Segment]) -> None:
@@ -278,7 +287,7 @@ class Replay:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
-                self._journal.forget_queue(queue)
+                self._journal.ledger.forget_queue(queue)
 
 
 @final

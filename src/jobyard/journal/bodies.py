@@ -12,7 +12,6 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import segment_name
 from jobyard.model.job import GONE, Job
 
 
@@ -71,6 +70,5 @@ class Bodies:
         if body is not None:
             return body
         size = i64(job.size)
-        name = segment_name(job.place >> 32)
-        body = self._journal.storage().read(name, job.place & 0xFFFFFFFF, size)
+        body = self._journal.read(job.place >> 32, job.place & 0xFFFFFFFF, size)
         return body if len(body) == size and crc32(body) == job.crc else None

@@ -16,9 +16,10 @@ from typing import Final, final
 from zlib import crc32
 
 from librt.strings import BytesWriter
-from mypy_extensions import i32, i64
+from mypy_extensions import i64
 
 from jobyard.errors import StorageFull
+from jobyard.journal.ledger import Ledger
 from jobyard.journal.record import (
     DROPPED_SIZE,
     END_SIZE,
@@ -40,7 +41,7 @@ from jobyard.journal.record import (
     write_queue,
     write_state,
 )
-from jobyard.journal.saved import Saved, queue_bytes
+from jobyard.journal.saved import Saved
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     COLD,
@@ -52,6 +53,7 @@ from jobyard.journal.segment import (
     encode_batch,
     encode_seal,
     encode_segment_header,
+    segment_name,
     spare_name,
 )
 from jobyard.journal.storage import Storage
@@ -61,6 +63,8 @@ from jobyard.model.queue import Queue
 
 # Kept free in existing files per living job: its last record and a share of a batch header.
 END_ROOM: Final = 64
+# Kept free in the first segment of a yard, while there is nothing to compact.
+FIRST_ROOM: Final = 4096
 # Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
 ID_BLOCK: Final = 1 << 16
 # The first segment of a boot is written with zeros before the server listens; this takes few ms.
@@ -113,14 +117,15 @@ class Journal:
         self._long_jobs: list[Job] = []
         self._long_offsets: list[i64] = []
         self.pending: list[Pending] = []
-        self._unsynced: list[str] = []
-        self.segments: dict[int, Segment] = {}
+        # Files written since their last sync, and the newest batch in each.
+        self._unsynced: dict[str, i64] = {}
+        self.ledger = Ledger()
+        self.segments: dict[int, Segment] = self.ledger.segments
         self.next_segment: i64 = 1
         self.next_queue: i64 = 1
         self.hot: Segment = Segment(0, HOT, 0)
         self.cold: Segment | None = None
         self.spares: list[str] = []
-        self.jobs_count: i64 = 0
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
 
@@ -135,7 +140,7 @@ class Journal:
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
-        if self._room() - needed < self._promised() and not self._grow(now_ms):
+        if self._room() - needed < self._promised(needed) and not self._grow(now_ms, needed):
             return False
         try:
             self.make_room(needed)
@@ -152,21 +157,28 @@ class Journal:
             + len(self.spares) * (self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE)
         )
 
-    def _promised(self) -> i64:
-        # Once there is something to compact, a segment more, so that compaction can always work.
-        spare: i64 = self.segment_size if len(self.segments) > 1 else 0
-        return self.jobs_count * END_ROOM + spare
+    def _promised(self, needed: i64) -> i64:
+        """Return what must stay free for the ends of all jobs when `needed` more is appended.
 
-    def spares_wanted(self) -> i64:
-        """Return how many more spare files there should be."""
-        wanted: i64 = (self._promised() + self.segment_size - 1) // self.segment_size + 1
+        From the first roll on that is two segments more: one for compaction to write to, and one
+        for the next roll, which leaves the end of a segment unused.
+        """
+        is_first = len(self.segments) <= 1 and not self._must_roll(needed)
+        return self.ledger.jobs_count * END_ROOM + (
+            FIRST_ROOM if is_first else 2 * self.segment_size
+        )
+
+    def spares_wanted(self, needed: i64) -> i64:
+        """Return how many more spare files there should be, when `needed` is to be appended."""
+        promised = self._promised(needed)
+        wanted: i64 = (promised + self.segment_size - 1) // self.segment_size + 1
         return max(0, wanted - len(self.spares))
 
-    def _grow(self, now_ms: i64) -> bool:
+    def _grow(self, now_ms: i64, needed: i64) -> bool:
         if self.is_full and now_ms < self._full_until_ms:
             return False
         try:
-            for _ in range(self.spares_wanted()):
+            for _ in range(self.spares_wanted(needed)):
                 name = self.new_spare_name()
                 self.storage().create(name, self.segment_size)
                 self.add_spare(name)
@@ -183,7 +195,7 @@ class Journal:
     def retry_full(self, now_ms: i64) -> None:
         """Look whether a full disk has room again; called every so often while it is full."""
         if self.is_full and now_ms >= self._full_until_ms:
-            self._grow(now_ms)
+            self._grow(now_ms, 0)
 
     def note_full(self) -> None:
         """Note that the disk had no room for a spare file just now."""
@@ -208,9 +220,11 @@ class Journal:
 
     def make_room(self, size: i64) -> None:
         """See that `size` more bytes fit into the open batch and its segment."""
-        hot = self.hot
-        if hot.end + self._open_size() + size > hot.size:
+        if self._must_roll(size):
             self._roll(size)
+
+    def _must_roll(self, size: i64) -> bool:
+        return self.hot.end + self._open_size() + size > self.hot.size
 
     def _roll(self, size: i64) -> None:
         """Close the hot segment and go on in a new one that holds at least `size`."""
@@ -252,6 +266,15 @@ class Journal:
         self.segments[segment.number] = segment
         return segment
 
+    def read(self, number: i64, offset: i64, size: i64) -> bytes:
+        """Return bytes of a segment, be they on disk or still on their way there."""
+        for one in self.pending:
+            if one.segment.number == number and one.offset <= offset:
+                start = offset - one.offset
+                if start < len(one.data):
+                    return one.data[start : start + size]
+        return self.storage().read(segment_name(number), offset, size)
+
     # -- records ------------------------------------------------------------------------------
 
     def append_put(self, job: Job, body: bytes) -> None:
@@ -268,7 +291,7 @@ class Journal:
             write_put(part1, job, body, self._append_long(job, body))
             job.place = hot.number << 32
         hot.live += MOVED_SIZE + size
-        self.jobs_count += 1
+        self.ledger.jobs_count += 1
         self._waited(job)
 
     def _append_long(self, job: Job, body: bytes) -> i64:
@@ -299,6 +322,9 @@ class Journal:
         self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
     ) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
+        if self.is_full and not waited:
+            # A crash would bring the job back to the same state.
+            return
         self.make_room(STATE_SIZE + END_SIZE)
         if state != GONE:
             self._follow(job)
@@ -311,7 +337,7 @@ class Journal:
         else:
             self.records_count += 1
         if state == GONE:
-            self.bury_base(job)
+            self.ledger.bury_base(job, self.hot)
 
     def append_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
@@ -325,7 +351,7 @@ class Journal:
         self.make_room(GONE_SIZE)
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
         self._waited(job)
-        self.bury_base(job)
+        self.ledger.bury_base(job, self.hot)
 
     def append_queue(self, queue: Queue, name: bytes) -> None:
         """Append the name behind a queue's number; the caller has made the room."""
@@ -334,8 +360,7 @@ class Journal:
         queue.number = number
         write_queue(self._part1, number, queue.next_seq, name)
         self.records_count += 1
-        queue.segment = i32(self.hot.number)
-        self.hot.live += queue_bytes(queue)
+        self.ledger.hold_queue(queue, self.hot)
 
     def append_dropped(self, segment: Segment) -> None:
         """Append that a segment goes."""
@@ -352,8 +377,6 @@ class Journal:
         self.records_count += 1
         self.appended = self.open_number
 
-    # -- what compaction would have to save ---------------------------------------------------
-
     def _follow(self, job: Job) -> None:
         """Bring the state of a job along if its news so far lies in an older segment.
 
@@ -363,46 +386,7 @@ class Journal:
         if job.trail != 0 and i64(job.trail) != self.hot.number:
             write_state(self._part1, job)
             self.records_count += 1
-        self.trail(job, self.hot)
-
-    def trail(self, job: Job, segment: Segment) -> None:
-        """Count the news of a job as worth saving in `segment`, and no longer in an older one."""
-        number = segment.number
-        trail = i64(job.trail)
-        if trail != number:
-            if trail != 0:
-                self.segments[trail].live -= STATE_SIZE
-            segment.live += STATE_SIZE
-            job.trail = i32(number)
-
-    def bury_base(self, job: Job) -> None:
-        """Count a job as dead: its bytes no longer live, its kill record lives with its base."""
-        base = job.place >> 32
-        self.segments[base].live -= MOVED_SIZE + i64(job.size)
-        trail = i64(job.trail)
-        if trail != 0:
-            self.segments[trail].live -= STATE_SIZE
-            job.trail = 0
-        self.jobs_count -= 1
-        self.count_kill(self.hot, base)
-
-    def count_kill(self, segment: Segment, base: i64) -> None:
-        """Count a kill record in `segment` for a base in another segment."""
-        if segment.number != base and base in self.segments:
-            segment.kills[base] = segment.kills.get(base, 0) + GONE_SIZE
-            segment.live += GONE_SIZE
-
-    def forget_queue(self, queue: Queue) -> None:
-        """Count the name of a queue that ended as dead."""
-        if queue.segment != 0:
-            self.segments[i64(queue.segment)].live -= queue_bytes(queue)
-            queue.segment = 0
-
-    def forget_segment(self, number: i64) -> None:
-        """Drop a segment from the books; kill records for bases in it are dead now."""
-        del self.segments[number]
-        for segment in self.segments.values():
-            segment.live -= segment.kills.pop(number, 0)
+        self.ledger.trail(job, self.hot)
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -470,7 +454,6 @@ class Journal:
         data = encode_seal(segment, number, self._head_fields(segment))
         self.pending.append(Pending(segment, data, number, is_seal=True))
         segment.end += SEAL_SIZE
-        segment.is_sealed = True
 
     def write_cold(self, saved: Saved) -> None:
         """Write what compaction saves as one batch of a cold segment, all of it as of now.
@@ -488,28 +471,16 @@ class Journal:
         for i in range(len(saved.jobs)):
             job = saved.jobs[i]
             long = job.size > INLINE_BODY_MAX
-            self.rebase(job, segment, (part2_start if long else start) + offsets[i])
+            self.ledger.rebase(job, segment, (part2_start if long else start) + offsets[i])
         for job in saved.states:
-            self.trail(job, segment)
+            self.ledger.trail(job, segment)
         for base in saved.kill_bases:
-            self.count_kill(segment, base)
+            self.ledger.count_kill(segment, base)
         for queue in saved.queues:
-            self.forget_queue(queue)
-            queue.segment = i32(segment.number)
-            segment.live += queue_bytes(queue)
+            self.ledger.hold_queue(queue, segment)
         self.records_count += saved.count()
         self.moved_count += saved.count()
         self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2))
-
-    def rebase(self, job: Job, segment: Segment, offset: i64) -> None:
-        """Make a place in `segment` the base of a job that has one elsewhere."""
-        length: i64 = MOVED_SIZE + i64(job.size)
-        self.segments[job.place >> 32].live -= length
-        segment.live += length
-        if job.trail != 0:
-            self.segments[i64(job.trail)].live -= STATE_SIZE
-            job.trail = 0
-        job.place = (segment.number << 32) | offset
 
     def _cold_segment(self, size: i64) -> Segment:
         cold = self.cold
@@ -543,23 +514,30 @@ class Journal:
                     storage.sync(unsynced)
                 storage.write(name, one.offset, one.data)
                 storage.sync(name)
+                one.segment.is_sealed = True
+                if one.segment.temperature == COLD:
+                    # Else what fills half of it would be copied from one to the next for ever.
+                    storage.truncate(name, one.segment.end)
+                    one.segment.size = one.segment.end
                 self.mark_durable(self.written, 0)
             else:
                 storage.write(name, one.offset, one.data)
-                if name not in self._unsynced:
-                    self._unsynced.append(name)
+                self._unsynced[name] = one.number
                 self.written = one.number
         self._id_limit_written = self._id_limit_sealed
 
     def take_unsynced(self) -> list[str]:
-        """Return the files to sync for `written` to become durable, oldest write first."""
-        names = self._unsynced
-        self._unsynced = []
-        return names
+        """Return the files to sync for `written` to become durable.
+
+        They are returned again until `mark_durable` covers them: a sync under way is none yet.
+        """
+        return list(self._unsynced)
 
     def mark_durable(self, number: i64, id_limit: i64) -> None:
         """Note that everything up to batch `number` is on disk."""
         self.durable = max(self.durable, number)
+        for name in [name for name, newest in self._unsynced.items() if newest <= number]:
+            del self._unsynced[name]
         self._id_limit_durable = max(self._id_limit_durable, id_limit)
 
     def id_limit_written(self) -> i64:

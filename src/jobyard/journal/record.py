@@ -7,9 +7,9 @@ Every record begins with eight bytes: kind u8, three small fields a b c u8, leng
     MOVED    a family, b codec, c state  as PUT up to 72, then the state block, 136 body
     LEASE    a door                      8 id, 16 number, 24 at, 32 ttl, 40 holder
     END      a why, b next state         8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
-                                         40 stamp, 48 attempts i32, 52 deliveries i32, 56 created
+                                         40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
                                          64 available, 72 claimed, 80 finished, 88 holder
-    MOVE     a why, b state              8 id, 16 rank, 24 due, 32 stamp, 40 at
+    MOVE     a why, b state              8 id, 16 rank, 24 due, 32 stamp*, 40 at
     GONE     a why                       8 id, 16 queue i32, 20 base segment i32, 24 at
     STATE    c state                     8 id, 16 state block
     QUEUE    -                           8 number i32, 12 name size i32, 16 next seq, 24 name
@@ -19,6 +19,8 @@ Every record begins with eight bytes: kind u8, three small fields a b c u8, leng
 
     state block, 64 bytes: 0 rank, 8 due, 16 delay, 24 deliveries i32, 28 attempts i32
                            32 timeouts, 36 releases, 40 buries, 44 kicks i32, 48 ending, 56 ended
+
+(*) of a job that comes to rest: its number among the endings of the queue.
 
 A body over INLINE_BODY_MAX lies in part 2 of its batch; in its place the record has the offset in
 part 2 and the checksum of the body, 8 bytes each. A body within the record needs no checksum of its
@@ -176,7 +178,7 @@ def write_end(
     write_i32_le(out, i32(job.place >> 32))
     write_i64_le(out, rank)
     write_i64_le(out, due_ms)
-    write_i64_le(out, job.stamp)
+    write_i64_le(out, _stamp_or_ending(job, state))
     write_i32_le(out, i32(job.attempts))
     write_i32_le(out, job.deliveries)
     write_i64_le(out, job.created_ms)
@@ -193,8 +195,12 @@ def write_move(out: BytesWriter, job: Job, why: i64, state: i64, due_ms: i64, no
     write_i64_le(out, job.id)
     write_i64_le(out, job.rank)
     write_i64_le(out, due_ms)
-    write_i64_le(out, job.stamp)
+    write_i64_le(out, _stamp_or_ending(job, state))
     write_i64_le(out, now_ms)
+
+
+def _stamp_or_ending(job: Job, state: i64) -> i64:
+    return job.queue.endings + 1 if state == DEAD else job.stamp
 
 
 def write_gone(out: BytesWriter, why: i64, job_id: i64, queue: i64, base: i64, now_ms: i64) -> None:

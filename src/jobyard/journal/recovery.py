@@ -10,20 +10,20 @@ where they are (the page cache may hold what the disk never got), seals the segm
 Interrupted, it does the same again.
 """
 
-from typing import Final, final
+from typing import final
 from zlib import crc32
 
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
 from jobyard.errors import JournalDamaged
+from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
     BATCH_MAGIC_BYTES,
     FORMAT,
     SEAL_MAGIC,
-    SEAL_MAGIC_BYTES,
     SEAL_SIZE,
     SEGMENT_HEADER_SIZE,
     SEGMENT_MAGIC,
@@ -35,97 +35,6 @@ from jobyard.journal.segment import (
     segment_number,
 )
 from jobyard.journal.storage import Storage
-
-# Read at once; part 2 of a batch is skipped when it lies past the window.
-WINDOW: Final = 4 << 20
-
-_CRC_AT = BATCH_HEADER_SIZE - 8
-
-
-@final
-class Reader:
-    """Walks the batches of one segment through a window of its bytes."""
-
-    def __init__(self, storage: Storage, segment: Segment) -> None:
-        self._storage = storage
-        self.segment = segment
-        self.data: bytes = b""
-        self._view: memoryview = memoryview(b"")
-        self._start: i64 = 0
-        # Where the next batch should be, and the one just found.
-        self.offset: i64 = SEGMENT_HEADER_SIZE
-        self.at: i64 = 0
-
-    def _need(self, offset: i64, size: i64) -> i64:
-        """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
-        if offset < self._start or offset + size > self._start + len(self.data):
-            if offset + size > self.segment.size:
-                return -1
-            self.data = self._storage.read(self.segment.name, offset, max(size, WINDOW))
-            self._view = memoryview(self.data)
-            self._start = offset
-            if len(self.data) < size:
-                return -1
-        return offset - self._start
-
-    def peek(self, offset: i64) -> BatchHead | None:
-        """Return the batch or seal at `offset` if its header and part 1 are whole."""
-        at = self._need(offset, BATCH_HEADER_SIZE)
-        if at < 0:
-            return None
-        magic = i64(read_i32_le(self.data, at))
-        if magic not in (BATCH_MAGIC, SEAL_MAGIC):
-            return None
-        head = BatchHead(self.data, at)
-        if head.segment != self.segment.number or head.part1_size < 0 or head.part2_size < 0:
-            return None
-        at = self._need(offset, BATCH_HEADER_SIZE + head.part1_size)
-        if at < 0 or offset + head.total_size() > self.segment.size:
-            return None
-        view = self._view
-        crc = crc32(view[at : at + _CRC_AT])
-        body = at + BATCH_HEADER_SIZE
-        if crc32(view[body : body + head.part1_size], crc) != head.crc:
-            return None
-        self.at = at
-        return head
-
-    def next(self) -> BatchHead | None:
-        """Return the next whole batch or seal and step over it."""
-        head = self.peek(self.offset)
-        if head is not None:
-            self.offset += head.total_size()
-        return head
-
-    def is_part2_whole(self, head: BatchHead, offset: i64) -> bool:
-        """Test the long bodies of the batch at `offset`."""
-        if head.part2_size == 0:
-            return True
-        start = offset + BATCH_HEADER_SIZE + head.part1_size
-        data = self._storage.read(self.segment.name, start, head.part2_size)
-        return len(data) == head.part2_size and crc32(data) == head.part2_crc
-
-    def find_batch(self, offset: i64) -> i64:
-        """Return where the first whole batch or seal after `offset` is, or -1."""
-        best: i64 = -1
-        for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
-            at = offset
-            while at < self.segment.size and (best < 0 or at < best):
-                chunk = self._storage.read(self.segment.name, at, WINDOW)
-                hit: i64 = chunk.find(magic)
-                while hit >= 0 and self.peek(at + hit) is None:
-                    hit = chunk.find(magic, hit + 1)
-                if hit >= 0:
-                    best = at + hit if best < 0 else min(best, at + hit)
-                    break
-                # A magic number may straddle two windows.
-                at += max(1, len(chunk) - 3)
-        return best
-
-    def find_stray(self, offset: i64) -> BatchHead | None:
-        """Return the first whole batch or seal anywhere after `offset`."""
-        found = self.find_batch(offset)
-        return self.peek(found) if found >= 0 else None
 
 
 @final
@@ -140,7 +49,8 @@ class Tail:
         # The newest batch of the other temperature that was durable when one of these was written.
         self.other: i64 = 0
         self.is_sealed: bool = False
-        self.stray: BatchHead | None = None
+        # Whole batches and seals beyond the first flaw.
+        self.strays: list[BatchHead] = []
         self.end: i64 = SEGMENT_HEADER_SIZE
 
 
@@ -157,7 +67,12 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
         offset = reader.offset
         head = reader.next()
         if head is None or not reader.is_part2_whole(head, offset):
-            tail.stray = reader.find_stray(offset + 1)
+            found = reader.find_batch(offset + 1)
+            while found >= 0:
+                stray = reader.peek(found)
+                assert stray is not None
+                tail.strays.append(stray)
+                found = reader.find_batch(found + 1)
             break
         tail.durable = max(tail.durable, head.durable)
         if head.other <= head.durable:
@@ -187,6 +102,7 @@ class Recovery:
         self.cut_bytes: i64 = 0
         self.next_number: i64 = 1
         self._tails: list[Tail] = []
+        self._epochs: dict[int, int] = {}
 
     def survey(self) -> None:
         """Find the segments and decide where the journal ends."""
@@ -199,25 +115,33 @@ class Recovery:
         self.segments = [s for s in self.segments if s not in self.empty]
         for tail in self._tails:
             self.durable = max(self.durable, tail.durable)
-            stray = tail.stray
-            if stray is not None:
+            for stray in tail.strays:
                 self.durable = max(self.durable, stray.durable)
-                if stray.magic == SEAL_MAGIC or 0 < stray.previous <= stray.durable:
+        for tail in self._tails:
+            for stray in tail.strays:
+                if stray.magic == SEAL_MAGIC or 0 < stray.previous <= self.durable:
                     raise _lost_batch(tail)
         self._check_ends()
         self._find_cut()
 
     def _check_ends(self) -> None:
-        """Refuse when the end of one temperature is lost that the other knows to be durable."""
+        """Refuse when the end of one temperature is lost that the other knows to be durable.
+
+        Only what this last boot says counts: its newest segments cannot have been let go.
+        """
+        newest: list[i64] = [0, 0]
         for tail in self._tails:
-            for other in self._tails:
-                is_last = other.numbers and not other.is_sealed
-                if (
-                    is_last
-                    and other.segment.temperature != tail.segment.temperature
-                    and other.numbers[-1] < tail.other
-                ):
-                    raise _lost_batch(other)
+            if tail.numbers:
+                side = tail.segment.temperature
+                newest[side] = max(newest[side], tail.numbers[-1])
+        for tail in self._tails:
+            other = 1 - tail.segment.temperature
+            is_last_boot = self._epochs[tail.segment.number] == self.epoch
+            if is_last_boot and newest[other] < tail.other:
+                for segment in self.empty:
+                    if segment.temperature == other:
+                        raise _lost_batch(Tail(segment))
+                raise _lost_batch(tail)
 
     def _read_header(self, name: str, number: int) -> None:
         storage = self._storage
@@ -239,6 +163,7 @@ class Recovery:
             return
         segment.temperature = i64(read_i32_le(header, 20))
         self.epoch = max(self.epoch, i64(read_i32_le(header, 16)))
+        self._epochs[number] = int(read_i32_le(header, 16))
         self.segments.append(segment)
 
     def _survey_tail(self, segments: list[Segment]) -> None:
@@ -249,7 +174,7 @@ class Recovery:
         found = 0
         for segment in reversed(segments):
             tail = scan_tail(self._storage, segment)
-            if tail.numbers or tail.stray is not None or tail.is_sealed:
+            if tail.numbers or tail.strays or tail.is_sealed:
                 if found > 0 and not tail.is_sealed:
                     raise JournalDamaged(segment.name, tail.end, "the segment has no readable end")
                 self._tails.append(tail)
@@ -298,34 +223,42 @@ class Recovery:
         """Make the cut final: uncertain batches written again, seals set, empty files removed."""
         storage = self._storage
         for tail in self._tails:
-            if tail.is_sealed:
-                continue
-            segment = tail.segment
-            for i in range(len(tail.numbers)):
-                if tail.numbers[i] > self.durable:
-                    start = tail.offsets[i]
-                    stop = tail.offsets[i + 1] if i + 1 < len(tail.offsets) else tail.end
-                    storage.write(
-                        segment.name, start, storage.read(segment.name, start, stop - start)
-                    )
-            segment.last_batch = tail.numbers[-1] if tail.numbers else 0
-            # What follows the cut must be on disk before the seal that covers it.
-            storage.sync(segment.name)
+            # What precedes a seal must be on disk before it.
+            self._write_again(tail)
+            storage.sync(tail.segment.name)
         for tail in self._tails:
-            if tail.is_sealed:
-                continue
-            segment = tail.segment
-            seal = encode_seal(segment, self.next_number - 1, fields)
-            if tail.end + SEAL_SIZE > segment.size:
-                raise JournalDamaged(segment.name, tail.end, "no room is left for the seal")
-            storage.write(segment.name, tail.end, seal)
-            storage.sync(segment.name)
-            segment.end = tail.end + SEAL_SIZE
-            storage.truncate(segment.name, segment.end)
-            segment.size = segment.end
+            if not tail.is_sealed:
+                self._seal(tail, fields)
         for segment in self.empty:
             storage.unlink(segment.name)
         storage.sync_directory()
+
+    def _write_again(self, tail: Tail) -> None:
+        """Write what is not known to be on disk once more: the page cache may be all that has it."""
+        storage = self._storage
+        name = tail.segment.name
+        start = tail.end - SEAL_SIZE if tail.is_sealed else tail.end
+        for number, offset in zip(tail.numbers, tail.offsets, strict=True):
+            if number > self.durable:
+                start = min(start, offset)
+        storage.write(name, start, storage.read(name, start, tail.end - start))
+        tail.segment.last_batch = tail.numbers[-1] if tail.numbers else 0
+
+    def _seal(self, tail: Tail, fields: HeadFields) -> None:
+        storage = self._storage
+        segment = tail.segment
+        # Until both temperatures are sealed one vouches for the end of the other.
+        fields.other = 0
+        for other in self._tails:
+            if other.numbers and other.segment.temperature != segment.temperature:
+                fields.other = max(fields.other, other.numbers[-1])
+        if tail.end + SEAL_SIZE > segment.size:
+            raise JournalDamaged(segment.name, tail.end, "no room is left for the seal")
+        storage.write(segment.name, tail.end, encode_seal(segment, self.next_number - 1, fields))
+        storage.sync(segment.name)
+        segment.end = tail.end + SEAL_SIZE
+        storage.truncate(segment.name, segment.end)
+        segment.size = segment.end
 
 
 @final

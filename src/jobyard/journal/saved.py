@@ -9,9 +9,9 @@ from typing import final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import (
     MOVED_SIZE,
-    QUEUE_SIZE,
     REMOVED,
     STATE_SIZE,
     write_gone,
@@ -22,11 +22,6 @@ from jobyard.journal.record import (
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
-
-
-def queue_bytes(queue: Queue) -> i64:
-    """Return what the record of a queue's name weighs."""
-    return QUEUE_SIZE + len(queue.name)
 
 
 @final

@@ -16,7 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.errors import StorageFailed, StorageFull
+from jobyard.errors import StorageFull
 from jobyard.journal.gate import Gate
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
@@ -63,7 +63,7 @@ class Worker:
                 return
             try:
                 task()
-            except (StorageFailed, StorageFull, OSError) as error:
+            except BaseException as error:  # noqa: BLE001  the loop raises it; a thread cannot
                 self._failure = error
             self._wake()
 
@@ -73,7 +73,7 @@ class Worker:
             self._done.get()()
         failure = self._failure
         if failure is not None:
-            raise StorageFailed(str(failure))
+            raise failure
 
     def stop(self) -> None:
         """End the thread after what it has begun."""
@@ -225,7 +225,7 @@ class Committer(Commits):
     def _make_spare(self) -> None:
         """Keep enough files of zeros ready, made a piece at a time so that syncs can pass."""
         journal = self._journal
-        if self._is_making_spare or journal.is_full or journal.spares_wanted() == 0:
+        if self._is_making_spare or journal.is_full or journal.spares_wanted(0) == 0:
             return
         self._is_making_spare = True
         name = journal.new_spare_name()

@@ -13,7 +13,8 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.recovery import Reader, Recovery
+from jobyard.journal.reader import Reader
+from jobyard.journal.recovery import Recovery
 from jobyard.journal.segment import (
     SEAL_MAGIC,
     SEAL_SIZE,

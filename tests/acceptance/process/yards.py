@@ -50,6 +50,7 @@ class Yard:
         self.env = env
         self._before = before
         self._server: Server | None = None
+        self._peers: list[SocketPeer] = []
 
     @property
     def process(self) -> Process:
@@ -90,7 +91,10 @@ class Yard:
         assert code == 0, f"exit code {code}: {self.errors()}"
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End whatever runs, and every connection to it."""
+        for peer in self._peers:
+            peer.close()
+        self._peers = []
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -101,8 +105,10 @@ class Yard:
         self.start()
 
     def connect(self) -> SocketPeer:
-        """Open a connection."""
-        return connect(self.address)
+        """Open a connection, which is closed with the server at the latest."""
+        peer = connect(self.address)
+        self._peers.append(peer)
+        return peer
 
     def errors(self) -> str:
         """What the server has logged."""

@@ -1,0 +1,110 @@
+"""Walks the batches of one segment, testing each before it is believed."""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import read_i32_le
+from mypy_extensions import i64
+
+from jobyard.journal.segment import (
+    BATCH_HEADER_SIZE,
+    BATCH_MAGIC,
+    BATCH_MAGIC_BYTES,
+    SEAL_MAGIC,
+    SEAL_MAGIC_BYTES,
+    SEGMENT_HEADER_SIZE,
+    BatchHead,
+    Segment,
+)
+from jobyard.journal.storage import Storage
+
+# Read at once; part 2 of a batch is skipped when it lies past the window.
+WINDOW: Final = 4 << 20
+
+_CRC_AT: Final = BATCH_HEADER_SIZE - 8
+
+
+@final
+class Reader:
+    """Walks the batches of one segment through a window of its bytes."""
+
+    def __init__(self, storage: Storage, segment: Segment) -> None:
+        self._storage = storage
+        self.segment = segment
+        self.data: bytes = b""
+        self._view: memoryview = memoryview(b"")
+        self._start: i64 = 0
+        # Where the next batch should be, and the one just found.
+        self.offset: i64 = SEGMENT_HEADER_SIZE
+        self.at: i64 = 0
+
+    def _need(self, offset: i64, size: i64) -> i64:
+        """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
+        if offset < self._start or offset + size > self._start + len(self.data):
+            if offset + size > self.segment.size:
+                return -1
+            self.data = self._storage.read(self.segment.name, offset, max(size, WINDOW))
+            self._view = memoryview(self.data)
+            self._start = offset
+            if len(self.data) < size:
+                return -1
+        return offset - self._start
+
+    def peek(self, offset: i64) -> BatchHead | None:
+        """Return the batch or seal at `offset` if its header and part 1 are whole."""
+        at = self._need(offset, BATCH_HEADER_SIZE)
+        if at < 0:
+            return None
+        magic = i64(read_i32_le(self.data, at))
+        if magic not in (BATCH_MAGIC, SEAL_MAGIC):
+            return None
+        head = BatchHead(self.data, at)
+        if head.segment != self.segment.number or head.part1_size < 0 or head.part2_size < 0:
+            return None
+        at = self._need(offset, BATCH_HEADER_SIZE + head.part1_size)
+        if at < 0 or offset + head.total_size() > self.segment.size:
+            return None
+        view = self._view
+        crc = crc32(view[at : at + _CRC_AT])
+        body = at + BATCH_HEADER_SIZE
+        if crc32(view[body : body + head.part1_size], crc) != head.crc:
+            return None
+        self.at = at
+        return head
+
+    def next(self) -> BatchHead | None:
+        """Return the next whole batch or seal and step over it."""
+        head = self.peek(self.offset)
+        if head is not None:
+            self.offset += head.total_size()
+        return head
+
+    def is_part2_whole(self, head: BatchHead, offset: i64) -> bool:
+        """Test the long bodies of the batch at `offset`."""
+        if head.part2_size == 0:
+            return True
+        start = offset + BATCH_HEADER_SIZE + head.part1_size
+        data = self._storage.read(self.segment.name, start, head.part2_size)
+        return len(data) == head.part2_size and crc32(data) == head.part2_crc
+
+    def find_batch(self, offset: i64) -> i64:
+        """Return where the first whole batch or seal after `offset` is, or -1."""
+        best: i64 = -1
+        for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
+            at = offset
+            while at < self.segment.size and (best < 0 or at < best):
+                chunk = self._storage.read(self.segment.name, at, WINDOW)
+                hit: i64 = chunk.find(magic)
+                while hit >= 0 and self.peek(at + hit) is None:
+                    hit = chunk.find(magic, hit + 1)
+                if hit >= 0:
+                    best = at + hit if best < 0 else min(best, at + hit)
+                    break
+                # A magic number may straddle two windows.
+                at += max(1, len(chunk) - 3)
+        return best
+
+    def find_stray(self, offset: i64) -> BatchHead | None:
+        """Return the first whole batch or seal anywhere after `offset`."""
+        found = self.find_batch(offset)
+        return self.peek(found) if found >= 0 else None

@@ -1,0 +1,487 @@
+import pytest
+
+from jobyard.engine.move import remove
+from jobyard.errors import JournalDamaged
+from jobyard.journal.journal import Journal
+from jobyard.journal.recovery import Merge, Reader, Recovery, missing_segment, scan_tail
+from jobyard.journal.segment import (
+    BATCH_HEADER_SIZE,
+    SEAL_SIZE,
+    SEGMENT_HEADER_SIZE,
+    HeadFields,
+    Segment,
+    encode_batch,
+    segment_name,
+    segment_number,
+)
+from jobyard.model.limits import INLINE_BODY_MAX
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import OpenYard, snapshot
+
+LONG = b"L" * (INLINE_BODY_MAX + 500)
+
+
+def boot(storage: MemoryStorage, *bodies: bytes) -> OpenYard:
+    """Open a yard and put some jobs, one batch each."""
+    site = OpenYard(storage)
+    for body in bodies:
+        site.put(body)
+        site.commit()
+    return site
+
+
+def survey(storage: MemoryStorage) -> Recovery:
+    recovery = Recovery(storage)
+    recovery.survey()
+    return recovery
+
+
+def batches(storage: MemoryStorage, segment: Segment) -> list[tuple[int, int, int]]:
+    """Return (number, offset, size) of every batch of a segment."""
+    reader = Reader(storage, segment)
+    found = []
+    while True:
+        offset = int(reader.offset)
+        head = reader.next()
+        if head is None:
+            return found
+        found.append((int(head.number), offset, int(head.total_size())))
+
+
+def zero_from(storage: MemoryStorage, name: str, offset: int) -> None:
+    storage.write(name, offset, bytes(storage.size(name) - offset))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def test_a_reader_finds_every_batch_and_stops_at_the_first_flaw() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", LONG, b"c")
+    found = batches(storage, site.journal.hot)
+    assert [number for number, _, _ in found] == [1, 2, 3, 4]
+    assert found[0][1] == SEGMENT_HEADER_SIZE
+    for (_, offset, size), (_, following, _) in zip(found, found[1:], strict=False):
+        assert offset + size == following
+    storage.flip(site.journal.hot.name, found[2][1] + BATCH_HEADER_SIZE + 20, 1)
+    assert batches(storage, site.journal.hot) == found[:2]
+
+
+def test_a_reader_steps_over_batches_wider_than_its_window() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, job_size_max=1 << 24)
+    site.put(b"B" * (5 << 20))
+    site.put(b"after")
+    site.commit()
+    site.put(b"C" * (5 << 20))
+    site.commit()
+    site.put(b"last")
+    site.commit()
+    again = OpenYard(storage.cut_off())
+    assert snapshot(again.yard) == snapshot(site.yard)
+
+
+@pytest.mark.parametrize("offset", [24, 0])
+def test_a_head_of_another_segment_or_another_magic_is_no_batch(offset: int) -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    storage.flip(site.journal.hot.name, SEGMENT_HEADER_SIZE + offset, 0)
+    reader = Reader(storage, site.journal.hot)
+    assert reader.next() is None
+
+
+def test_sizes_that_leave_the_file_are_no_batch() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    hot = site.journal.hot
+    for sizes in ((1 << 30, 0), (0, 1 << 40), (-1, 0), (0, -1)):
+        fields = HeadFields(1, 0, 1)
+        head = bytearray(encode_batch(hot, 9, fields, b"", b""))
+        head[4:8] = sizes[0].to_bytes(4, "little", signed=True)
+        head[8:16] = sizes[1].to_bytes(8, "little", signed=True)
+        storage.write(hot.name, hot.end, bytes(head))
+        assert Reader(storage, hot).peek(hot.end) is None
+    assert Reader(storage, hot).peek(hot.size - 3) is None
+
+
+def test_long_bodies_are_tested_apart_from_the_records() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, LONG)
+    hot = site.journal.hot
+    _, offset, size = batches(storage, hot)[-1]
+    reader = Reader(storage, hot)
+    head = reader.peek(offset)
+    assert head is not None
+    assert reader.is_part2_whole(head, offset)
+    storage.flip(hot.name, offset + size - 1, 0)
+    assert Reader(storage, hot).peek(offset) is not None
+    assert not reader.is_part2_whole(head, offset)
+
+
+def test_a_batch_is_found_behind_a_flaw_wherever_it_is() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b", b"c")
+    hot = site.journal.hot
+    found = batches(storage, hot)
+    reader = Reader(storage, hot)
+    for (_, offset, _), (_, following, _) in zip(found, found[1:], strict=False):
+        assert reader.find_batch(offset + 1) == following
+        stray = reader.find_stray(offset + 1)
+        assert stray is not None
+        assert stray.previous > 0
+    assert reader.find_batch(found[-1][1] + 1) == -1
+    assert reader.find_stray(found[-1][1] + 1) is None
+
+
+def test_a_batch_is_found_behind_more_than_one_window_of_nothing() -> None:
+    storage = MemoryStorage()
+    segment = Segment(3, 0, 9 << 20)
+    storage.create(segment.name, segment.size)
+    batch = encode_batch(segment, 5, HeadFields(1, 0, 1), b"", b"")
+    # The magic number straddles the end of the first window.
+    offset = (4 << 20) + 7 - 2
+    storage.write(segment.name, offset, batch)
+    assert Reader(storage, segment).find_batch(7) == offset
+    assert Reader(storage, segment).find_batch(offset + 1) == -1
+
+
+def test_bytes_that_only_look_like_a_batch_are_passed_over() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"JYBT" * 50, b"JYSL" * 50, b"real")
+    found = batches(storage, site.journal.hot)
+    reader = Reader(storage, site.journal.hot)
+    assert reader.find_batch(found[1][1] + 1) == found[2][1]
+    assert OpenYard(storage.cut_off()).yard.jobs.count == 3
+
+
+# -- the survey --------------------------------------------------------------------------------
+
+
+def test_an_empty_directory_is_an_empty_journal() -> None:
+    recovery = survey(MemoryStorage())
+    assert (recovery.segments, recovery.durable, recovery.next_number) == ([], 0, 1)
+    assert Merge(MemoryStorage(), recovery).next() is None
+
+
+def test_other_files_are_left_alone() -> None:
+    storage = MemoryStorage()
+    storage.create("lock", 0)
+    storage.create("notes.txt", 5)
+    boot(storage, b"a")
+    OpenYard(storage)
+    assert {"lock", "notes.txt"} <= set(storage.names())
+
+
+def test_a_torn_tail_is_cut_and_its_bytes_are_told() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b" * 500)
+    hot = site.journal.hot
+    number, offset, size = batches(storage, hot)[-1]
+    zero_from(storage, hot.name, offset + size - 1)
+    recovery = survey(storage)
+    assert recovery.cut == number
+    assert recovery.cut_bytes == size
+    assert recovery.durable == number - 2
+    again = OpenYard(storage)
+    assert again.recovered is not None
+    assert again.recovered.cut_bytes == size
+    assert again.yard.jobs.count == 1
+
+
+def test_a_tail_that_never_began_cuts_nothing() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    assert survey(storage).cut_bytes == 0
+    fresh = OpenYard(storage)
+    assert fresh.recovered is not None
+    assert fresh.recovered.cut_bytes == 0
+    assert fresh.journal.open_number == site.journal.open_number + 1
+
+
+def test_bytes_left_by_an_older_use_of_a_file_are_no_torn_tail() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    hot = site.journal.hot
+    older = Segment(77, 0, hot.size)
+    batch = encode_batch(older, 1, HeadFields(1, 0, 1), b"x" * 50, b"")
+    storage.write(hot.name, hot.end, batch)
+    assert survey(storage).cut_bytes == 0
+    assert OpenYard(storage).yard.jobs.count == 1
+
+
+def test_a_lost_batch_before_a_durable_one_is_damage_and_no_torn_tail() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b", b"c")
+    name = site.journal.hot.name
+    _, offset, _ = batches(storage, site.journal.hot)[2]
+    storage.flip(name, offset + BATCH_HEADER_SIZE + 30, 4)
+    with pytest.raises(JournalDamaged) as damage:
+        survey(storage)
+    assert (damage.value.name, damage.value.offset) == (name, offset)
+
+
+def test_a_lost_batch_is_damage_also_if_the_next_one_was_written_with_it() -> None:
+    """Two batches under one sync, then a third that knows both to be durable."""
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    for body in (b"b", b"c"):
+        site.put(body)
+        site.journal.seal_batch()
+    site.commit()
+    site.put(b"d")
+    site.commit()
+    name = site.journal.hot.name
+    _, offset, _ = batches(storage, site.journal.hot)[2]
+    storage.flip(name, offset + BATCH_HEADER_SIZE + 30, 4)
+    with pytest.raises(JournalDamaged) as damage:
+        survey(storage)
+    assert (damage.value.name, damage.value.offset) == (name, offset)
+
+
+def test_a_gap_among_batches_that_were_never_synced_cuts_there() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    for body in (b"b", b"c", b"d"):
+        site.put(body)
+        site.journal.seal_batch()
+    site.journal.write_pending()
+    name = site.journal.hot.name
+    number, offset, size = batches(storage, site.journal.hot)[2]
+    storage.write(name, offset, bytes(size))
+    recovery = survey(storage)
+    assert recovery.cut == number
+    again = OpenYard(storage.killed())
+    assert again.yard.jobs.count == 1
+    assert again.put(b"e").id == 2
+
+
+def test_a_long_body_torn_in_the_tail_is_cut_with_its_batch() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", LONG)
+    hot = site.journal.hot
+    number, offset, size = batches(storage, hot)[-1]
+    storage.write(hot.name, offset + size - 10, bytes(10))
+    tail = scan_tail(storage, hot)
+    assert tail.numbers[-1] == number - 1
+    assert OpenYard(storage).yard.jobs.count == 1
+
+
+def test_a_segment_whose_header_never_reached_the_disk_is_removed() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    storage.create(segment_name(50), 65536)
+    again = OpenYard(storage)
+    assert segment_name(50) not in storage.names()
+    assert snapshot(again.yard) == snapshot(site.yard)
+    assert again.journal.hot.number > 50
+
+
+def test_a_segment_that_got_no_batch_is_removed() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    site.journal.open_segment(0, 65536)
+    unused = segment_name(int(site.journal.next_segment) - 1)
+    assert unused in storage.names()
+    again = OpenYard(storage.killed())
+    assert again.storage is not None
+    assert unused not in again.storage.names()
+
+
+def test_a_damaged_header_of_a_segment_in_use_is_refused() -> None:
+    for offset in (0, 8, 12, 20, 40, 60):
+        storage = MemoryStorage()
+        site = boot(storage, b"a")
+        storage.flip(site.journal.hot.name, offset, 0)
+        with pytest.raises(JournalDamaged) as damage:
+            survey(storage)
+        assert (damage.value.name, damage.value.offset) == (site.journal.hot.name, 0)
+
+
+def test_a_segment_under_the_name_of_another_is_refused() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    storage.rename(site.journal.hot.name, segment_name(9))
+    # Batches of segment 1 say nothing about segment 9: as that one it is empty, so 1 is missing.
+    recovery = survey(storage)
+    assert [segment.number for segment in recovery.empty] == [9]
+
+
+def test_a_segment_without_its_seal_is_refused_unless_it_is_the_last() -> None:
+    storage = MemoryStorage()
+    boot(storage, b"a")
+    site = boot(storage.killed(), b"b")
+    storage = site.storage  # type: ignore[assignment]
+    first = min(name for name in storage.names() if segment_number(name) > 0)
+    seal_at = storage.size(first) - SEAL_SIZE
+    storage.flip(first, seal_at + 40, 0)
+    with pytest.raises(JournalDamaged) as damage:
+        survey(storage)
+    assert (damage.value.name, damage.value.offset) == (first, seal_at)
+
+
+def test_an_old_segment_is_read_to_its_seal_or_refused() -> None:
+    storage = MemoryStorage()
+    for body in (b"a", b"b", b"c", b"d"):
+        site = boot(storage, body)
+        storage = storage.killed()
+        site.storage = storage
+    first = min(name for name in storage.names() if segment_number(name) > 0)
+    for offset in (SEGMENT_HEADER_SIZE + 100, storage.size(first) - 20):
+        damaged = storage.killed()
+        damaged.flip(first, offset, 0)
+        with pytest.raises(JournalDamaged) as damage:
+            OpenYard(damaged)
+        assert damage.value.name == first
+
+
+def test_a_segment_that_should_be_there_is_named() -> None:
+    present = [Segment(1, 0, 0), Segment(4, 0, 0)]
+    assert missing_segment({1, 4}, present) is None
+    assert missing_segment({1, 2, 3, 4}, present) == segment_name(2)
+    assert missing_segment(set(), []) is None
+
+
+# -- the mend ----------------------------------------------------------------------------------
+
+
+def test_uncertain_batches_are_written_and_synced_again_before_the_seal() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a")
+    for body in (b"b", b"c"):
+        site.put(body)
+        site.journal.seal_batch()
+    site.journal.write_pending()
+    name = site.journal.hot.name
+    storage = storage.killed()
+    # The page cache shows what the disk never got.
+    storage.files[name].durable = bytes(storage.size(name))
+    recovery = survey(storage)
+    storage.calls.clear()
+    recovery.mend(HeadFields(1, 0, 9))
+    assert storage.calls == [
+        *(f"write {name}", f"write {name}", f"sync {name}"),
+        *(f"write {name}", f"sync {name}", f"truncate {name}", "sync_directory"),
+    ]
+    assert scan_tail(storage, recovery.segments[0]).is_sealed
+
+
+def test_cut_bytes_never_come_back() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b")
+    hot = site.journal.hot
+    _, offset, _ = batches(storage, hot)[-1]
+    torn = storage.killed()
+    torn.flip(hot.name, offset + BATCH_HEADER_SIZE + 5, 0)
+    again = OpenYard(torn)
+    assert again.yard.jobs.count == 1
+    torn = torn.killed()
+    torn.flip(hot.name, min(offset + BATCH_HEADER_SIZE + 5, torn.size(hot.name) - 1), 0)
+    with pytest.raises(JournalDamaged):
+        OpenYard(torn)  # the seal lies there now
+
+
+def test_a_tail_that_ends_with_the_file_is_cut_like_any_other() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b")
+    hot = site.journal.hot
+    _, offset, _ = batches(storage, hot)[-1]
+    for size in (offset, offset + 1, offset + 90, offset + 100, int(hot.end) - 1):
+        torn = storage.killed()
+        torn.truncate(hot.name, size)
+        assert OpenYard(torn).yard.jobs.count == 1
+
+
+def test_a_journal_of_this_boot_goes_on_where_the_last_one_stopped() -> None:
+    storage = MemoryStorage()
+    epochs = set()
+    numbers: list[int] = []
+    for body in (b"a", b"b", b"c"):
+        site = boot(storage, body)
+        epochs.add(int(site.journal.epoch))
+        numbers.append(int(site.journal.open_number))
+        storage = storage.cut_off()
+    assert epochs == {1, 2, 3}
+    assert numbers == sorted(set(numbers))
+
+
+# -- both temperatures -------------------------------------------------------------------------
+
+
+def with_cold_batches() -> tuple[OpenYard, MemoryStorage]:
+    """Return a yard of which a good part lies in cold batches whose victims are gone."""
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    for _ in range(3):
+        jobs = [site.put(b"x" * 1500) for _ in range(80)]
+        for job in jobs[:-4]:
+            remove(site.yard, job, site.now_ms)
+        site.commit()
+        site.compact()
+    site.put(b"fresh")
+    site.commit()
+    assert site.journal.cold is not None
+    assert site.compactor.dropped_count > 2
+    return site, storage
+
+
+def test_hot_and_cold_batches_are_read_in_the_order_of_their_numbers() -> None:
+    site, storage = with_cold_batches()
+    recovery = survey(storage)
+    merge = Merge(storage, recovery)
+    numbers = []
+    temperatures = set()
+    while (found := merge.next()) is not None:
+        numbers.append(int(found[1].number))
+        temperatures.add(int(found[0].segment.temperature))
+    assert numbers == sorted(numbers)
+    assert temperatures == {0, 1}
+    assert snapshot(OpenYard(storage.cut_off()).yard) == snapshot(site.yard)
+
+
+def test_the_lost_end_of_the_cold_stream_is_damage_when_the_hot_one_knows_of_it() -> None:
+    site, storage = with_cold_batches()
+    cold = site.journal.cold
+    assert cold is not None
+    found = batches(storage, cold)
+    assert len(found) >= 2
+    for _, offset, _ in found:
+        damaged = storage.cut_off()
+        damaged.flip(cold.name, offset + BATCH_HEADER_SIZE, 1)
+        with pytest.raises(JournalDamaged) as damage:
+            OpenYard(damaged)
+        assert (damage.value.name, damage.value.offset) == (cold.name, offset)
+
+
+def test_the_only_batch_of_a_cold_segment_cannot_be_lost_unseen() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    jobs = [site.put(b"x" * 1500) for _ in range(120)]
+    for job in jobs[45:75]:  # of the second segment few are left, of the others all
+        remove(site.yard, job, site.now_ms)
+    site.commit()
+    site.compact()
+    site.put(b"fresh")
+    site.commit()
+    cold = site.journal.cold
+    assert cold is not None
+    assert len(batches(storage, cold)) == 1
+    damaged = storage.cut_off()
+    damaged.flip(cold.name, SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE, 1)
+    with pytest.raises(JournalDamaged) as damage:
+        OpenYard(damaged)
+    assert damage.value.name == cold.name
+
+
+def test_a_cold_segment_cannot_be_missing_unseen() -> None:
+    site, storage = with_cold_batches()
+    cold = site.journal.cold
+    assert cold is not None
+    storage.unlink(cold.name)
+    with pytest.raises(JournalDamaged) as damage:
+        OpenYard(storage)
+    assert damage.value.name == cold.name
+
+
+def test_a_journal_object_knows_nothing_before_it_is_opened() -> None:
+    journal = Journal(MemoryStorage(), 65536, ids_ahead=False)
+    assert (journal.open_number, journal.durable, journal.segments) == (1, 0, {})

@@ -1,0 +1,509 @@
+"""When records go to the disk, and when the answers go that waited for them."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from jobyard.errors import StorageFailed
+from jobyard.journal.gate import Gate, Outbox, Sink
+from jobyard.model.limits import NEVER_MS
+from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
+from jobyard.server.disk import FileStorage
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard
+
+WAIT_S = 10.0
+INTERVAL_MS = 50
+SLOW_S = 0.005
+
+
+class SlowStorage(MemoryStorage):
+    """A disk in memory whose syncs take time, and whose spare files are filled in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sync_s = 0.0
+        self.fills: list[str] = []
+
+    def sync(self, name: str) -> None:
+        if self.sync_s > 0:
+            # Not to wait for anything: this is how slow the disk is.
+            time.sleep(self.sync_s)
+        super().sync(name)
+
+    def fill(self, name: str, offset: int) -> int:
+        self.fills.append(f"{name} {offset}")
+        return offset + 1 if offset < 2 else -1
+
+
+class HandWorker(Worker):
+    """A worker without a thread: tasks run when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], Callable[[], None]]] = deque()
+        self._finished: deque[Callable[[], None]] = deque()
+
+    def submit(self, task: Callable[[], Callable[[], None]]) -> None:
+        self.waiting.append(task)
+
+    def work(self) -> None:
+        """Run the first task, in what would be the thread."""
+        self._finished.append(self.waiting.popleft()())
+
+    def collect(self) -> None:
+        while self._finished:
+            self._finished.popleft()()
+
+    def work_all(self) -> None:
+        """Run tasks and what they leave for the loop until nothing is left."""
+        while self.waiting:
+            self.work()
+            self.collect()
+
+    def stop(self) -> None:
+        while self.waiting:
+            self.work()
+
+
+class Heard(Sink):
+    """Where answers arrive."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def deliver(self, data: bytes) -> None:
+        self.data += data
+
+
+class Desk:
+    """A committer over a disk in memory, and one client whose answers it holds."""
+
+    def __init__(self, durability: str = SYNC) -> None:
+        self.storage = SlowStorage()
+        self.site = OpenYard(self.storage, ids_ahead=durability != SYNC)
+        self.journal = self.site.journal
+        self.gate = Gate()
+        self.gate.safe = self.journal.durable
+        self.worker = HandWorker()
+        self.committer = Committer(
+            self.site.yard,
+            self.gate,
+            self.storage,  # type: ignore[arg-type]  # as much of a FileStorage as it uses
+            self.worker,
+            durability,
+            INTERVAL_MS,
+        )
+        self.client = self.site.connect()
+        self.heard = Heard()
+        self.outbox = Outbox(self.gate, self.heard)
+        self.make_spares()
+        self.storage.calls.clear()
+
+    def make_spares(self) -> None:
+        """Have all spare files made, so that nothing but commits is left to do."""
+        while True:
+            self.committer.turn(NOW_MS)
+            if not self.worker.waiting:
+                break
+            self.worker.work_all()
+
+    def say(self, data: bytes) -> None:
+        """Run a command and hand its answer to the gate, as a connection does."""
+        self.client.session.receive(data, NOW_MS)
+        session = self.client.session
+        self.outbox.hand(session.take_output(), session.awaits)
+
+    def put(self, body: bytes = b"x") -> None:
+        self.say(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
+
+    def take_calls(self) -> list[str]:
+        """Return the kinds of what was done on the disk since."""
+        calls = [call.split()[0] for call in self.storage.calls]
+        self.storage.calls.clear()
+        return calls
+
+    def slow_down(self) -> None:
+        """Let the committer see a slow disk, so that it syncs in the thread."""
+        self.storage.sync_s = SLOW_S
+        self.put()
+        self.committer.turn(NOW_MS)
+        self.worker.work_all()
+        self.storage.sync_s = 0.0
+        self.heard.data = b""
+        self.storage.calls.clear()
+
+
+# -- class sync --------------------------------------------------------------------------------
+
+
+def test_one_write_and_one_sync_for_all_who_wait() -> None:
+    desk = Desk()
+    for _ in range(5):
+        desk.put()
+    assert desk.heard.data == b""
+    desk.committer.turn(NOW_MS)
+    assert desk.take_calls() == ["write", "sync"]
+    assert desk.heard.data.count(b"INSERTED") == 5
+    assert desk.committer.turn(NOW_MS) == NEVER_MS
+    assert desk.take_calls() == []
+
+
+def test_what_nobody_waits_for_is_written_a_little_later() -> None:
+    desk = Desk()
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    desk.take_calls()
+    desk.say(b"reserve\r\n")
+    assert desk.heard.data.endswith(b"RESERVED 1 1\r\nx\r\n"), "a lease was waited for"
+    assert desk.committer.turn(NOW_MS) == NOW_MS + LAZY_MS
+    assert desk.committer.turn(NOW_MS + LAZY_MS - 1) == NOW_MS + LAZY_MS
+    assert desk.take_calls() == []
+    assert desk.committer.turn(NOW_MS + LAZY_MS) == NEVER_MS
+    assert desk.take_calls() == ["write", "sync"]
+
+
+def test_much_that_nobody_waits_for_is_written_at_once() -> None:
+    desk = Desk()
+    for _ in range(100):
+        desk.put()
+    desk.committer.turn(NOW_MS)
+    desk.take_calls()
+    count = 0
+    while desk.take_calls() == []:
+        desk.say(b"reserve\r\n" * 100)
+        desk.client.leave()
+        desk.client = desk.site.connect()
+        desk.committer.turn(NOW_MS)
+        count += 1
+        assert count < 1000, "a megabyte was never written"
+
+
+def test_a_failed_sync_lets_nothing_go() -> None:
+    desk = Desk()
+    desk.put()
+    desk.storage.fail_sync = True
+    with pytest.raises(StorageFailed):
+        desk.committer.turn(NOW_MS)
+    assert desk.heard.data == b""
+
+
+def test_after_a_failed_sync_nothing_goes_ever_again() -> None:
+    """A second sync may succeed without the pages that the first could not write."""
+    desk = Desk()
+    desk.put(b"lost")
+    desk.storage.fail_sync = True
+    with pytest.raises(StorageFailed):
+        desk.committer.turn(NOW_MS)
+    desk.storage.fail_sync = False
+    desk.put(b"later")
+    with pytest.raises(StorageFailed):
+        desk.committer.turn(NOW_MS)
+    assert desk.heard.data == b"", "an answer left after the disk had failed"
+
+
+# -- in the thread -----------------------------------------------------------------------------
+
+
+def test_a_slow_sync_moves_to_the_thread() -> None:
+    desk = Desk()
+    desk.slow_down()
+    desk.put()
+    assert desk.committer.turn(NOW_MS) == NEVER_MS
+    assert desk.take_calls() == ["write"]
+    desk.worker.work()
+    assert desk.take_calls() == ["sync"]
+    assert desk.heard.data == b"", "the thread sent an answer"
+    desk.worker.collect()
+    assert desk.heard.data.startswith(b"INSERTED")
+
+
+def test_what_arrives_during_a_sync_is_the_next_batch() -> None:
+    desk = Desk()
+    desk.slow_down()
+    desk.put(b"first")
+    desk.committer.turn(NOW_MS)
+    for _ in range(3):
+        desk.put(b"second")
+        assert desk.committer.turn(NOW_MS) == NEVER_MS
+    assert desk.take_calls() == ["write"], "the batch under way was added to"
+    desk.worker.work()
+    desk.worker.collect()
+    assert desk.heard.data.count(b"INSERTED") == 1
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == 4
+    assert desk.take_calls() == ["sync", "write", "sync"]
+
+
+def test_quick_syncs_come_back_to_the_loop() -> None:
+    desk = Desk()
+    desk.slow_down()
+    commits = 0
+    while True:
+        desk.put()
+        desk.committer.turn(NOW_MS)
+        if not desk.worker.waiting:
+            break
+        desk.worker.work_all()
+        commits += 1
+        assert commits < 200, "the thread stays though the disk is quick"
+    assert commits > 2, "one quick sync is no reason to come back"
+    assert desk.heard.data.count(b"INSERTED") == commits + 1
+
+
+# -- classes os and off ------------------------------------------------------------------------
+
+
+def test_in_class_os_an_answer_waits_for_the_write_only() -> None:
+    desk = Desk(OS)
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    desk.storage.calls.clear()
+    desk.put()
+    next_ms = desk.committer.turn(NOW_MS + 1)
+    assert desk.take_calls() == ["write"]
+    assert desk.heard.data.startswith(b"INSERTED")
+    assert NOW_MS < next_ms <= NOW_MS + 1 + INTERVAL_MS
+
+
+def test_in_class_os_the_sync_follows_in_the_thread() -> None:
+    desk = Desk(OS)
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    desk.put()
+    next_ms = desk.committer.turn(NOW_MS + 1)
+    desk.storage.calls.clear()
+    desk.committer.turn(next_ms)
+    assert desk.take_calls() == []
+    desk.worker.work_all()
+    assert desk.take_calls() == ["sync"]
+    assert desk.journal.durable == desk.journal.written
+    assert desk.committer.turn(next_ms + 1) == NEVER_MS
+
+
+def test_in_class_os_a_slow_sync_makes_nobody_spin() -> None:
+    desk = Desk(OS)
+    desk.put()
+    desk.committer.turn(NOW_MS + INTERVAL_MS)
+    assert desk.worker.waiting, "no sync is under way"
+    desk.put()
+    late_ms = NOW_MS + 10 * INTERVAL_MS
+    assert desk.committer.turn(late_ms) > late_ms, "the loop would turn without a pause"
+    assert len(desk.worker.waiting) == 1, "a second sync was begun beside the first"
+    desk.worker.work_all()
+    desk.committer.turn(late_ms)
+    desk.worker.work_all()
+    assert desk.journal.durable == desk.journal.written
+
+
+def test_in_class_os_ids_are_on_disk_before_they_run_out() -> None:
+    """What a power cut takes away must not be given out again."""
+    desk = Desk(OS)
+    desk.journal.next_id = (1 << 18) + 5
+    desk.put()
+    desk.committer.turn(NOW_MS + 1)
+    cut = desk.storage.cut_off()
+    again = OpenYard(cut, ids_ahead=True)
+    assert again.journal.next_id > (1 << 18) + 5
+
+
+def test_class_off_never_syncs() -> None:
+    desk = Desk(OFF)
+    for n in range(5):
+        desk.put()
+        assert desk.committer.turn(NOW_MS + 1000 * n) == NEVER_MS
+    assert set(desk.take_calls()) == {"write"}
+    assert desk.heard.data.count(b"INSERTED") == 5
+
+
+# -- spare files -------------------------------------------------------------------------------
+
+
+def test_spare_files_are_made_one_at_a_time_and_filled_in_pieces() -> None:
+    desk = Desk()
+    desk.journal.spares.clear()
+    desk.storage.fills.clear()
+    desk.committer.turn(NOW_MS)
+    desk.committer.turn(NOW_MS)
+    assert len(desk.worker.waiting) == 1
+    desk.worker.work()
+    assert desk.journal.spares == []
+    desk.worker.collect()
+    desk.worker.work_all()
+    assert len(desk.journal.spares) == 1
+    name = desk.journal.spares[0]
+    assert desk.storage.fills == [f"{name} 0", f"{name} 1", f"{name} 2"]
+
+
+def test_a_sync_passes_between_the_pieces_of_a_spare() -> None:
+    desk = Desk()
+    desk.slow_down()
+    desk.journal.spares.clear()
+    desk.committer.turn(NOW_MS)
+    desk.worker.work()
+    desk.worker.collect()
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    assert len(desk.worker.waiting) == 2
+    desk.worker.work()
+    desk.worker.work()
+    desk.worker.collect()
+    assert desk.heard.data.startswith(b"INSERTED")
+    assert desk.journal.spares == []
+
+
+def test_a_disk_without_room_is_asked_again_until_it_has_some() -> None:
+    desk = Desk()
+    desk.journal.spares.clear()
+    desk.storage.capacity = desk.storage.used()
+    now_ms = NOW_MS
+    desk.committer.turn(now_ms)
+    desk.worker.work_all()
+    assert desk.journal.is_full
+    creates = 0
+    for _ in range(100):
+        now_ms += 10
+        assert desk.committer.turn(now_ms) <= now_ms + 200
+        creates += desk.take_calls().count("create")
+        desk.worker.work_all()
+    assert 1 <= creates <= 10, "a full disk is asked too often, or never"
+    desk.storage.capacity = None
+    desk.committer.turn(now_ms + 1000)
+    desk.worker.work_all()
+    assert not desk.journal.is_full
+    assert desk.journal.spares
+
+
+# -- the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", [SYNC, OS, OFF])
+def test_a_stop_makes_everything_durable_and_lets_it_go(durability: str) -> None:
+    desk = Desk(durability)
+    desk.put(b"last")
+    desk.say(b"reserve\r\n")
+    desk.committer.stop()
+    assert desk.heard.data.startswith(b"INSERTED 1\r\nRESERVED 1 4\r\nlast\r\n")
+    again = OpenYard(desk.storage.cut_off(), ids_ahead=durability != SYNC)
+    assert again.connect().say(b"reserve\r\n") == b"RESERVED 1 4\r\nlast\r\n"
+
+
+def test_a_stop_waits_for_the_sync_under_way() -> None:
+    desk = Desk()
+    desk.slow_down()
+    desk.put(b"first")
+    desk.committer.turn(NOW_MS)
+    desk.put(b"second")
+    desk.committer.stop()
+    assert desk.heard.data.count(b"INSERTED") == 2
+
+
+def test_a_stop_whose_sync_fails_lets_nothing_go() -> None:
+    desk = Desk()
+    desk.put()
+    desk.storage.fail_sync = True
+    with pytest.raises(StorageFailed):
+        desk.committer.stop()
+    assert desk.heard.data == b""
+
+
+# -- the thread itself -------------------------------------------------------------------------
+
+
+class Alarm:
+    """Counts wakes, and lets a test wait for the next."""
+
+    def __init__(self) -> None:
+        self._rings = threading.Semaphore(0)
+
+    def ring(self) -> None:
+        self._rings.release()
+
+    def wait(self) -> None:
+        assert self._rings.acquire(timeout=WAIT_S), "the worker woke nobody"
+
+
+def test_a_task_runs_in_the_thread_and_its_end_in_the_loop() -> None:
+    alarm = Alarm()
+    worker = Worker(alarm.ring)
+    threads: list[int] = []
+
+    def task() -> Callable[[], None]:
+        threads.append(threading.get_ident())
+        return lambda: threads.append(threading.get_ident())
+
+    worker.submit(task)
+    alarm.wait()
+    assert len(threads) == 1
+    worker.collect()
+    assert threads[0] != threads[1] == threading.get_ident()
+    worker.collect()
+    assert len(threads) == 2
+    worker.stop()
+
+
+def test_tasks_keep_their_order() -> None:
+    alarm = Alarm()
+    worker = Worker(alarm.ring)
+    done: list[int] = []
+
+    def task(number: int) -> Callable[[], Callable[[], None]]:
+        return lambda: lambda: done.append(number)
+
+    for number in range(50):
+        worker.submit(task(number))
+    worker.stop()
+    worker.collect()
+    assert done == list(range(50))
+
+
+def failing() -> Callable[[], None]:
+    raise StorageFailed("sync x: an error of the disk")
+
+
+def test_a_failure_in_the_thread_reaches_the_loop_and_stays() -> None:
+    alarm = Alarm()
+    worker = Worker(alarm.ring)
+    worker.submit(failing)
+    alarm.wait()
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="an error of the disk"):
+            worker.collect()
+    worker.stop()
+
+
+def test_after_a_failure_no_later_task_counts() -> None:
+    """Its sync may have succeeded only because the failed one dropped the pages."""
+    alarm = Alarm()
+    worker = Worker(alarm.ring)
+    done: list[str] = []
+    worker.submit(failing)
+    worker.submit(lambda: lambda: done.append("later"))
+    worker.stop()
+    with pytest.raises(StorageFailed):
+        worker.collect()
+    assert done == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_ours_in_the_thread_does_not_hang_the_server() -> None:
+    alarm = Alarm()
+    worker = Worker(alarm.ring)
+
+    def mistaken() -> Callable[[], None]:
+        raise AssertionError("we are wrong")
+
+    worker.submit(mistaken)
+    alarm.wait()
+    with pytest.raises((AssertionError, StorageFailed), match="we are wrong"):
+        worker.collect()
+    worker.stop()
+
+
+def test_the_committer_needs_what_a_file_storage_has() -> None:
+    """The stand-in above must not have what the real one lacks."""
+    for name in ("sync", "create", "fill"):
+        assert callable(getattr(FileStorage, name))

@@ -1,0 +1,222 @@
+"""FileStorage on a real directory: what it makes, and the names of what goes wrong."""
+
+import contextlib
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobyard.errors import StartRefused, StorageFailed, StorageFull
+from jobyard.server.disk import (
+    FILLED_AT_ONCE_MAX,
+    READ_FILES_MAX,
+    WRITTEN_FILES_MAX,
+    FileStorage,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def storage(folder: Path) -> Iterator[FileStorage]:
+    with contextlib.closing(FileStorage(folder)) as opened:
+        yield opened
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_new_directory_is_for_its_owner_alone(storage: FileStorage, folder: Path) -> None:
+    storage.create("a", 100)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_new_file_is_zeros_with_its_space_reserved(storage: FileStorage, folder: Path) -> None:
+    storage.create("small", 10_000)
+    assert (folder / "small").read_bytes() == bytes(10_000)
+    large = FILLED_AT_ONCE_MAX + (1 << 20)
+    storage.create("large", large)
+    assert storage.size("large") == large
+    assert (folder / "large").stat().st_blocks * 512 >= large
+
+
+def test_what_is_written_is_read(storage: FileStorage, folder: Path) -> None:
+    storage.create("a", 100)
+    storage.write("a", 10, b"hello")
+    storage.sync("a")
+    assert storage.read("a", 8, 9) == b"\0\0hello\0\0"
+    assert (folder / "a").read_bytes()[10:15] == b"hello"
+
+
+def test_a_read_is_short_only_past_the_end(storage: FileStorage) -> None:
+    storage.create("a", 100)
+    assert len(storage.read("a", 0, 100)) == 100
+    assert len(storage.read("a", 90, 100)) == 10
+    assert storage.read("a", 100, 1) == b""
+    assert storage.read("a", 5000, 1) == b""
+
+
+def test_names_come_and_go(storage: FileStorage) -> None:
+    storage.create("a", 10)
+    storage.create("b", 10)
+    storage.write("a", 0, b"1")
+    storage.rename("a", "c")
+    storage.unlink("b")
+    storage.sync_directory()
+    assert sorted(storage.names()) == ["c", "lock"]
+    assert storage.read("c", 0, 1) == b"1"
+
+
+def test_a_name_used_again_is_another_file(storage: FileStorage) -> None:
+    """Descriptors are kept by name: a rename or removal must not leave one behind."""
+    storage.create("a", 10)
+    storage.write("a", 0, b"old")
+    assert storage.read("a", 0, 3) == b"old"
+    storage.rename("a", "b")
+    storage.create("a", 10)
+    storage.write("a", 0, b"new")
+    assert storage.read("a", 0, 3) == b"new"
+    assert storage.read("b", 0, 3) == b"old"
+    storage.unlink("b")
+    storage.rename("a", "b")
+    assert storage.read("b", 0, 3) == b"new"
+
+
+def test_truncation_gives_space_back(storage: FileStorage) -> None:
+    storage.create("a", 1 << 20)
+    storage.write("a", 0, b"kept")
+    storage.truncate("a", 4)
+    assert storage.size("a") == 4
+    assert storage.read("a", 0, 100) == b"kept"
+
+
+def test_zeros_are_filled_in_piece_by_piece(storage: FileStorage) -> None:
+    size = (2 << 20) + 5
+    storage.create("a", size)
+    storage.write("a", 0, b"x" * size)
+    offsets = [0]
+    while offsets[-1] >= 0:
+        offsets.append(storage.fill("a", offsets[-1]))
+    assert offsets == [0, 1 << 20, 2 << 20, size, -1]
+    assert storage.read("a", 0, size) == bytes(size)
+
+
+def test_descriptors_do_not_pile_up(storage: FileStorage) -> None:
+    for n in range(100):
+        storage.create(f"{n}", 10)
+    before = open_files()
+    for n in range(100):
+        storage.write(f"{n}", 0, b"%d" % n)
+        storage.sync(f"{n}")
+    for n in range(100):
+        assert storage.read(f"{n}", 0, 2).rstrip(b"\0") == b"%d" % n
+    assert open_files() - before <= READ_FILES_MAX + WRITTEN_FILES_MAX
+    storage.write("0", 3, b"again")
+    assert storage.read("0", 3, 5) == b"again"
+
+
+def test_closing_gives_all_descriptors_back(folder: Path) -> None:
+    before = open_files()
+    storage = FileStorage(folder)
+    storage.create("a", 10)
+    storage.write("a", 0, b"x")
+    storage.read("a", 0, 1)
+    storage.close()
+    assert open_files() == before
+
+
+# -- the lock ----------------------------------------------------------------------------------
+
+
+def test_a_directory_has_one_user_at_a_time(storage: FileStorage, folder: Path) -> None:
+    del storage
+    before = open_files()
+    with pytest.raises(StartRefused, match="in use by another server"):
+        FileStorage(folder)
+    assert open_files() == before, "a refused start left descriptors behind"
+
+
+def test_closing_frees_the_directory(folder: Path) -> None:
+    FileStorage(folder).close()
+    FileStorage(folder).close()
+
+
+@pytest.mark.parametrize("name", ["a file", "a file/below"])
+def test_what_cannot_be_a_directory_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a file").write_text("x")
+    with pytest.raises(StartRefused, match="a file"):
+        FileStorage(tmp_path / name)
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_every_failure_names_the_file_and_the_reason(storage: FileStorage) -> None:
+    storage.create("there", 10)
+    calls = [
+        lambda: storage.size("absent"),
+        lambda: storage.read("absent", 0, 1),
+        lambda: storage.write("absent", 0, b"x"),
+        lambda: storage.sync("absent"),
+        lambda: storage.truncate("absent", 0),
+        lambda: storage.fill("absent", 0),
+        lambda: storage.rename("absent", "x"),
+        lambda: storage.unlink("absent"),
+    ]
+    for call in calls:
+        with pytest.raises(StorageFailed, match="absent: No such file"):
+            call()
+    with pytest.raises(StorageFailed, match="there: File exists"):
+        storage.create("there", 10)
+    assert storage.read("there", 0, 10) == bytes(10), "what was there is gone"
+
+
+@contextlib.contextmanager
+def limit(kind: int, soft: int) -> Iterator[None]:
+    usual = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, usual)
+
+
+def test_no_room_is_not_a_failure_and_leaves_nothing(storage: FileStorage) -> None:
+    with limit(resource.RLIMIT_FSIZE, 1 << 20), pytest.raises(StorageFull):
+        storage.create("a", 2 << 20)
+    assert storage.names() == ["lock"]
+    storage.create("a", 2 << 20)
+
+
+def test_a_write_that_finds_no_room_is_a_failure(storage: FileStorage) -> None:
+    """Its space was reserved: a disk that has none after all cannot be believed."""
+    storage.create("a", 100)
+    with limit(resource.RLIMIT_FSIZE, 1 << 20), pytest.raises(StorageFailed, match="write a"):
+        storage.write("a", 1 << 20, b"x")
+
+
+def test_out_of_descriptors_is_no_failure_of_the_disk(storage: FileStorage) -> None:
+    """A spare file can be made later; nothing is lost by waiting."""
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    with limit(resource.RLIMIT_NOFILE, lowest_free), pytest.raises(StorageFull):
+        storage.create("a", 100)
+    storage.create("a", 100)
+
+
+def test_a_sync_on_a_closed_descriptor_is_a_failure(storage: FileStorage) -> None:
+    storage.create("a", 100)
+    storage.write("a", 0, b"x")
+    os.close(storage._written["a"])
+    with pytest.raises(StorageFailed, match="sync a: Bad file descriptor"):
+        storage.sync("a")
+    del storage._written["a"]

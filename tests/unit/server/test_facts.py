@@ -1,0 +1,34 @@
+"""What the process tells of itself."""
+
+import os
+import re
+import time
+
+from jobyard.server.facts import ProcessFacts
+
+
+def test_the_process_and_its_machine() -> None:
+    facts = ProcessFacts()
+    name = os.uname()
+    assert facts.pid() == os.getpid()
+    assert facts.machine() == (name.nodename, name.version, name.machine)
+
+
+def test_processor_time_only_grows() -> None:
+    facts = ProcessFacts()
+    before = facts.cpu_times()
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+    assert sum(facts.cpu_times()) > sum(before)
+
+
+def test_no_client_takes_the_id_for_a_number() -> None:
+    """All digits, or digits with one e, would read as a number in YAML."""
+    ids = {ProcessFacts().instance_id() for _ in range(200)}
+    assert len(ids) == 200
+    for one in ids:
+        assert re.fullmatch(r"[0-9a-f]{16}", one)
+        assert not re.fullmatch(r"[0-9]+(e[0-9]+)?", one)
+    facts = ProcessFacts()
+    assert facts.instance_id() == facts.instance_id()

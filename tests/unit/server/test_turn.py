@@ -1,0 +1,179 @@
+"""What every turn begins and ends with."""
+
+from jobyard.engine.compaction import IDLE
+from jobyard.model.limits import NEVER_MS
+from jobyard.server.turn import COMPACTION_LOOK_MS, Commits, Stirrable, Turns, timeout_s
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard
+
+
+class NotedCommits(Commits):
+    """A committer that only notes when it was called."""
+
+    def __init__(self, next_ms: int = NEVER_MS) -> None:
+        self.next_ms = next_ms
+        self.turns: list[int] = []
+
+    def turn(self, now_ms: int) -> int:
+        self.turns.append(now_ms)
+        return self.next_ms
+
+
+class Noted(Stirrable):
+    """A connection that notes when it goes on, and may stir another."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self._name = name
+        self._notes = notes
+        self.stirs: list[Noted] = []
+        self.turns: Turns | None = None
+
+    def go_on(self, now_ms: int) -> None:
+        self._notes.append(f"{self._name} {now_ms - NOW_MS}")
+        if self.turns is not None:
+            self.turns.stirred.extend(self.stirs)
+
+    def stirred(self) -> None:
+        raise AssertionError("nobody stirs by this way here")
+
+    def deliver(self, data: bytes) -> None:
+        raise AssertionError(data)
+
+
+def test_a_turn_begins_with_what_is_due() -> None:
+    site = OpenYard()
+    client = site.connect()
+    client.say(b"put 0 5 60 1\r\nx\r\n")
+    turns = Turns(site.yard, None, None)
+    turns.begin(NOW_MS + 4999)
+    assert site.yard.ready_count == 0
+    turns.begin(NOW_MS + 5000)
+    assert site.yard.ready_count == 1
+
+
+def test_it_ends_with_the_time_of_the_next_timer() -> None:
+    site = OpenYard()
+    turns = Turns(site.yard, None, None)
+    assert turns.end(NOW_MS) == NEVER_MS
+    site.connect().say(b"put 0 5 60 1\r\nx\r\n")
+    assert turns.end(NOW_MS) == NOW_MS + 5000
+
+
+def test_the_committer_may_ask_for_an_earlier_turn() -> None:
+    site = OpenYard()
+    site.connect().say(b"put 0 5 60 1\r\nx\r\n")
+    commits = NotedCommits(NOW_MS + 50)
+    turns = Turns(site.yard, commits, None)
+    assert turns.end(NOW_MS) == NOW_MS + 50
+    commits.next_ms = NOW_MS + 9000
+    assert turns.end(NOW_MS + 1) == NOW_MS + 5000
+    assert commits.turns == [NOW_MS, NOW_MS + 1]
+
+
+def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
+    site = OpenYard()
+    notes: list[str] = []
+
+    class CommitNote(Commits):
+        def turn(self, now_ms: int) -> int:
+            notes.append(f"commit {now_ms - NOW_MS}")
+            return NEVER_MS
+
+    turns = Turns(site.yard, CommitNote(), None)
+    first, second, third = (Noted(name, notes) for name in ("first", "second", "third"))
+    first.turns = turns
+    first.stirs = [third]
+    turns.stirred = [first, second]
+    turns.end(NOW_MS + 7)
+    assert notes == ["first 7", "second 7", "third 7", "commit 7"]
+
+
+def test_who_is_stirred_by_the_commit_goes_on_without_delay() -> None:
+    site = OpenYard()
+    notes: list[str] = []
+
+    class Stirring(Commits):
+        def turn(self, now_ms: int) -> int:
+            del now_ms
+            turns.stirred.append(Noted("late", notes))
+            return NEVER_MS
+
+    turns = Turns(site.yard, Stirring(), None)
+    assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
+    assert notes == []
+
+
+def test_a_stopped_turn_touches_no_disk() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    commits = NotedCommits()
+    turns = Turns(site.yard, commits, site.compactor)
+    site.put(b"x")
+    turns.stop()
+    calls = storage.calls_count
+    turns.begin(NOW_MS)
+    assert turns.end(NOW_MS) == NEVER_MS
+    assert commits.turns == []
+    assert storage.calls_count == calls
+
+
+def test_once_a_second_there_is_a_call() -> None:
+    turns = Turns(OpenYard().yard, None, None)
+    calls: list[int] = []
+    turns.on_second = lambda: calls.append(1)
+    for ms in (0, 1, 500, 999, 1000, 1500, 2000, 9000, 9999):
+        turns.begin(NOW_MS + ms)
+    assert len(calls) == 4
+
+
+def fill_and_empty(site: OpenYard, count: int) -> None:
+    """Leave `count` sealed segments behind in which nothing lives."""
+    last = len(site.journal.segments)
+    client = site.connect()
+    while len(site.journal.segments) < last + count:
+        client.say(b"put 0 0 60 4000\r\n" + b"x" * 4000 + b"\r\nreserve\r\n")
+        job = next(iter(site.yard.jobs.all()))
+        client.say(b"delete %d\r\n" % job.id)
+        site.commit()
+
+
+class RealCommits(Commits):
+    """Commits in every turn."""
+
+    def __init__(self, site: OpenYard) -> None:
+        self._site = site
+
+    def turn(self, now_ms: int) -> int:
+        del now_ms
+        self._site.commit()
+        return NEVER_MS
+
+
+def test_compaction_goes_on_from_turn_to_turn() -> None:
+    site = OpenYard(MemoryStorage())
+    fill_and_empty(site, 5)
+    turns = Turns(site.yard, RealCommits(site), site.compactor)
+    now_ms = NOW_MS + COMPACTION_LOOK_MS
+    for _ in range(100):
+        now_ms += 10
+        turns.end(now_ms)
+    assert site.compactor.dropped_count >= 5, "dead segments stay though there was time"
+
+
+def test_an_idle_compactor_looks_only_now_and_then() -> None:
+    site = OpenYard(MemoryStorage())
+    turns = Turns(site.yard, RealCommits(site), site.compactor)
+    turns.end(NOW_MS)
+    fill_and_empty(site, 2)
+    turns.end(NOW_MS + COMPACTION_LOOK_MS - 1)
+    assert site.compactor.phase == IDLE
+    assert turns.end(NOW_MS + COMPACTION_LOOK_MS) == NOW_MS + COMPACTION_LOOK_MS
+    assert site.compactor.phase != IDLE
+
+
+def test_sleep_is_the_time_left_but_never_too_long() -> None:
+    assert timeout_s(NEVER_MS, NOW_MS, 1.0) == 1.0
+    assert timeout_s(NOW_MS + 250, NOW_MS, 1.0) == 0.25
+    assert timeout_s(NOW_MS + 2500, NOW_MS, 1.0) == 1.0
+    assert timeout_s(NOW_MS, NOW_MS, 1.0) == 0.0
+    assert timeout_s(NOW_MS - 5, NOW_MS, 1.0) == 0.0
