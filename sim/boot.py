@@ -138,7 +138,7 @@ class Boot:
     def add_spare(self) -> None:
         """Make a spare file ahead of need, as a server does while it is idle."""
         journal = self.journal
-        if journal.is_full or journal.spares_wanted() == 0:
+        if journal.is_full or journal.spares_wanted(0) == 0:
             return
         name = journal.new_spare_name()
         try:

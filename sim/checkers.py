@@ -59,8 +59,9 @@ def check_yard(yard: Yard, model: Model) -> None:
         raise Violation("tubes", f"expected {list(model.tubes)}, the yard has {list(yard.queues)}")
     for name, queue in yard.queues.items():
         _check_queue(queue, model.tubes[name])
-    if int(yard.jobs.count) != len(model.jobs) or int(yard.journal.jobs_count) != len(model.jobs):
-        raise Violation("counters", f"{yard.jobs.count} jobs in the yard, {len(model.jobs)} put")
+    counts = {int(yard.jobs.count), int(yard.journal.ledger.jobs_count)}
+    if counts != {len(model.jobs)}:
+        raise Violation("counters", f"{counts} jobs in the yard, {len(model.jobs)} put")
     kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
     if kept != int(yard.bodies.in_memory):
         raise Violation("counters", f"{yard.bodies.in_memory} body bytes counted, {kept} are there")

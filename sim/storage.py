@@ -106,10 +106,11 @@ class File:
 def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
     if data is None:
         del content[offset:]
-    else:
-        # A cut that was lost may leave the file longer, a cut that was kept shorter, than seen.
-        data = data[: max(0, len(content) - offset)]
-        content[offset : offset + len(data)] = data
+        return
+    # A file that was cut short grows by what is written behind its end.
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
 
 
 class DirectoryChange:
@@ -262,8 +263,7 @@ class VirtualDisk(Storage):
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Write into the page cache; the moment of a stop or failure may be in the middle."""
         file = self.files[name]
-        assert offset >= 0, f"write before the start of {name}"
-        assert offset + len(data) <= len(file.view), f"write past the end of {name}"
+        assert 0 <= offset <= len(file.view), f"write past the end of {name}"
         self.stop_in -= 1
         self.fail_write_in -= 1
         if self.stop_in < 0 or self.fail_write_in < 0:

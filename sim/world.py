@@ -434,8 +434,8 @@ class World:
         self._note_refusals()
         if boot.compactor.dropped_count > dropped:
             self.reach("segment let go")
-        if boot.compactor.damaged:
-            raise Violation("compaction", f"found damage: {boot.compactor.damaged}")
+        if boot.compactor.damage is not None:
+            raise Violation("compaction", f"found damage: {boot.compactor.damage}")
 
     def _commit_perhaps(self) -> None:
         boot = self.boot

@@ -13,7 +13,7 @@ from jobyard.engine.replay import replay_all
 from jobyard.engine.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.recovery import Reader
+from jobyard.journal.reader import Reader
 from jobyard.journal.segment import Segment
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import BUDGET, OpenYard, Snapshot, recount, snapshot

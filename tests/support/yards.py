@@ -16,8 +16,10 @@ from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
+from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.reader import Reader
 from jobyard.journal.record import GONE_SIZE, MOVED_SIZE, STATE_SIZE
-from jobyard.journal.saved import queue_bytes
+from jobyard.journal.segment import Segment
 from jobyard.journal.storage import Storage
 from jobyard.model.heap import Heap
 from jobyard.model.job import BEANSTALK, DEAD, DELAYED, LEASED, RAW, READY, Job, Outcome
@@ -144,6 +146,27 @@ class OpenYard:
             if was_idle and not more:
                 return steps
         return most
+
+
+def boot(storage: Storage, *bodies: bytes) -> OpenYard:
+    """Open a yard and put some jobs, one batch each."""
+    site = OpenYard(storage)
+    for body in bodies:
+        site.put(body)
+        site.commit()
+    return site
+
+
+def batches(storage: Storage, segment: Segment) -> list[tuple[int, int, int]]:
+    """Return (number, offset, size) of every batch of a segment."""
+    reader = Reader(storage, segment)
+    found = []
+    while True:
+        offset = int(reader.offset)
+        head = reader.next()
+        if head is None:
+            return found
+        found.append((int(head.number), offset, int(head.total_size())))
 
 
 def snapshot(yard: Yard) -> Snapshot:
@@ -285,4 +308,4 @@ def recount_live_bytes(yard: Yard) -> None:
     journal = yard.journal
     counted = {int(number): int(segment.live) for number, segment in journal.segments.items()}
     assert counted == live_bytes(yard)
-    assert journal.jobs_count == yard.jobs.count
+    assert journal.ledger.jobs_count == yard.jobs.count

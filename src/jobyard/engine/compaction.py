@@ -55,8 +55,9 @@ class Compactor:
         self.phase: int = IDLE
         self._reader: Reader | None = None
         self._after: i64 = 0
-        # Segments found damaged while compacting; they stay, and a restart will name them.
-        self.damaged: dict[int, str] = {}
+        # What was found damaged while compacting. Nothing goes any more then: part of the damaged
+        # segment may have been copied, and whatever tells of a later death must stay with it.
+        self.damage: JournalDamaged | None = None
         self.dropped_count: i64 = 0
 
     def step(self) -> bool:
@@ -75,7 +76,7 @@ class Compactor:
         return reader.segment
 
     def _begin(self) -> bool:
-        victim = self._choose()
+        victim = self._choose() if self.damage is None else None
         if victim is None:
             return False
         self._reader = Reader(self._journal.storage(), victim)
@@ -88,14 +89,14 @@ class Compactor:
         journal = self._journal
         while self._first:
             segment = journal.segments.get(self._first[0])
-            if segment is not None and segment.number not in self.damaged:
+            if segment is not None:
                 return segment
             self._first.pop(0)
         best: Segment | None = None
         small: Segment | None = None
         small_count = 0
         for segment in journal.segments.values():
-            if not segment.is_sealed or segment.number in self.damaged:
+            if not segment.is_sealed:
                 continue
             if segment.live * 2 < segment.size and (best is None or _is_emptier(segment, best)):
                 best = segment
@@ -135,9 +136,7 @@ class Compactor:
         return True
 
     def _give_up(self, offset: i64) -> bool:
-        victim = self._victim()
-        damage = JournalDamaged(victim.name, offset, "found damaged by compaction; it is kept")
-        self.damaged[victim.number] = str(damage)
+        self.damage = JournalDamaged(self._victim().name, offset, "found by compaction")
         self.phase = IDLE
         return False
 

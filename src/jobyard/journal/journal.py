@@ -140,14 +140,22 @@ class Journal:
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
-        if self._room() - needed < self._promised(needed) and not self._grow(now_ms, needed):
-            return False
+        if self._is_short(needed):
+            # What could be made may be enough, even if it is not all that was wanted.
+            self._grow(now_ms, needed)
+            if self._is_short(needed):
+                return False
         try:
             self.make_room(needed)
         except StorageFull:
             self._set_full(now_ms)
             return False
         return True
+
+    def _is_short(self, needed: i64) -> bool:
+        # What no segment holds gets a file of its own, of which nothing is promised to others.
+        taken: i64 = needed if needed < self.segment_size // 2 else 0
+        return self._room() - taken < self._promised(needed)
 
     def _room(self) -> i64:
         return (
@@ -174,19 +182,20 @@ class Journal:
         wanted: i64 = (promised + self.segment_size - 1) // self.segment_size + 1
         return max(0, wanted - len(self.spares))
 
-    def _grow(self, now_ms: i64, needed: i64) -> bool:
+    def _grow(self, now_ms: i64, needed: i64) -> None:
+        """Make the spare files that are wanted, unless the disk was full a moment ago."""
         if self.is_full and now_ms < self._full_until_ms:
-            return False
+            return
         try:
             for _ in range(self.spares_wanted(needed)):
                 name = self.new_spare_name()
                 self.storage().create(name, self.segment_size)
+                self.storage().sync_directory()
                 self.add_spare(name)
         except StorageFull:
             self._set_full(now_ms)
-            return False
+            return
         self.is_full = False
-        return True
 
     def _set_full(self, now_ms: i64) -> None:
         self.is_full = True
@@ -238,7 +247,11 @@ class Journal:
 
     def start(self) -> None:
         """Open the first segment of this boot: a short one, since a boot may be short too."""
-        self.hot = self.open_segment(HOT, min(self.segment_size, FIRST_SEGMENT_SIZE))
+        try:
+            self.hot = self.open_segment(HOT, min(self.segment_size, FIRST_SEGMENT_SIZE))
+        except StorageFull:
+            # The spares of the last boot have their space already.
+            self.hot = self.open_segment(HOT, self.segment_size)
         self._append_alive()
         self.commit()
 
@@ -487,10 +500,19 @@ class Journal:
         if cold is not None and cold.end + size <= cold.size:
             return cold
         overhead: i64 = SEGMENT_HEADER_SIZE + size
-        fresh = self.open_segment(COLD, max(self.segment_size, overhead))
+        try:
+            fresh = self.open_segment(COLD, max(self.segment_size, overhead))
+        except StorageFull:
+            # Among fresh records it lies less well, but the victim makes room for both.
+            if self._must_roll(size):
+                raise
+            return self.hot
         if cold is not None:
             self.seal_segment(cold)
         self.cold = fresh
+        # The next hot batch says that it must be there, so that it cannot be missing unseen.
+        self.make_room(8 + 4 * len(self.segments))
+        self._append_alive()
         return fresh
 
     # -- to the disk --------------------------------------------------------------------------

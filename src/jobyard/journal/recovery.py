@@ -59,6 +59,10 @@ def _lost_batch(tail: Tail) -> JournalDamaged:
     return JournalDamaged(tail.segment.name, tail.end, why)
 
 
+def _number_of(segment: Segment) -> int:
+    return segment.number
+
+
 def scan_tail(storage: Storage, segment: Segment) -> Tail:
     """Read a segment that may be torn, testing long bodies too."""
     tail = Tail(segment)
@@ -138,10 +142,20 @@ class Recovery:
             other = 1 - tail.segment.temperature
             is_last_boot = self._epochs[tail.segment.number] == self.epoch
             if is_last_boot and newest[other] < tail.other:
-                for segment in self.empty:
-                    if segment.temperature == other:
-                        raise _lost_batch(Tail(segment))
-                raise _lost_batch(tail)
+                short = self._last_tail(other)
+                # If that one is whole, the next is missing, and replay will find out which it is.
+                if short is not None and not short.is_sealed:
+                    raise _lost_batch(short)
+
+    def _last_tail(self, temperature: i64) -> Tail | None:
+        """Return the end of the newest segment of one temperature, empty ones included."""
+        for segment in sorted(self.segments + self.empty, key=_number_of, reverse=True):
+            if segment.temperature == temperature:
+                for tail in self._tails:
+                    if tail.segment is segment:
+                        return tail
+                return Tail(segment)
+        return None
 
     def _read_header(self, name: str, number: int) -> None:
         storage = self._storage
@@ -234,7 +248,7 @@ class Recovery:
         storage.sync_directory()
 
     def _write_again(self, tail: Tail) -> None:
-        """Write what is not known to be on disk once more: the page cache may be all that has it."""
+        """Write once more what is not known to be on disk: maybe only the page cache has it."""
         storage = self._storage
         name = tail.segment.name
         start = tail.end - SEAL_SIZE if tail.is_sealed else tail.end
@@ -252,8 +266,6 @@ class Recovery:
         for other in self._tails:
             if other.numbers and other.segment.temperature != segment.temperature:
                 fields.other = max(fields.other, other.numbers[-1])
-        if tail.end + SEAL_SIZE > segment.size:
-            raise JournalDamaged(segment.name, tail.end, "no room is left for the seal")
         storage.write(segment.name, tail.end, encode_seal(segment, self.next_number - 1, fields))
         storage.sync(segment.name)
         segment.end = tail.end + SEAL_SIZE

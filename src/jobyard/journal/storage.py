@@ -29,7 +29,7 @@ class Storage:
         raise NotImplementedError
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Write all of `data`, or raise."""
+        """Write all of `data`, or raise; a file that was cut short grows by it."""
         raise NotImplementedError
 
     def sync(self, name: str) -> None:

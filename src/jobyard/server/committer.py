@@ -233,6 +233,7 @@ class Committer(Commits):
         def create() -> Callable[[], None]:
             try:
                 self._storage.create(name, journal.segment_size)
+                self._storage.sync_directory()
             except StorageFull:
                 return self._on_no_spare
             return lambda: self._fill(name, 0)

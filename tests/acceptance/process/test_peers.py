@@ -67,6 +67,19 @@ def test_one_who_reads_late_gets_everything(tmp_path: Path, loop: str) -> None:
         late.close()
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_whose_many_answers_waited_for_the_disk_is_read_on(tmp_path: Path, loop: str) -> None:
+    """Reading stops while more than a megabyte waits for a sync; it must begin again after it."""
+    with running(tmp_path / "data", "--loop", loop) as yard:
+        peer = yard.connect()
+        job_id = put_id(peer, b"x" * 60_000)
+        peer.send(b"put 5 0 60 1\r\ny\r\n" + b"peek %d\r\n" % job_id * 18)
+        assert peer.read_line().startswith(b"INSERTED")
+        for _ in range(18):
+            peer.read(len(b"FOUND %d 60000\r\n" % job_id) + 60_002)
+        assert peer.ask(b"list-tube-used") == b"USING default\r\n"
+
+
 def test_a_great_body_is_sent_without_copying_it_over_and_over(tmp_path: Path) -> None:
     with running(tmp_path / "data", "--max-job-size", "64MiB") as yard:
         peer = yard.connect()

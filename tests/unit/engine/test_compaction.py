@@ -4,7 +4,7 @@ from jobyard.engine.compaction import IDLE, SCANNING, SMALL_SEGMENTS_MAX, Compac
 from jobyard.engine.end import bury, release
 from jobyard.engine.move import kick_job, remove
 from jobyard.engine.take import take_job
-from jobyard.journal.segment import COLD
+from jobyard.journal.segment import BATCH_HEADER_SIZE, COLD, SEGMENT_HEADER_SIZE
 from jobyard.model.job import Job
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
@@ -95,7 +95,7 @@ def test_a_segment_is_not_read_before_its_end_is_written() -> None:
     assert site.journal.pending, "the seal is still on its way to the kernel"
     for _ in range(3):
         site.compactor.step()
-    assert site.compactor.damaged == {}
+    assert site.compactor.damage is None
     site.commit()
     site.compact()
     check_restart(site, storage)
@@ -176,7 +176,7 @@ def test_the_yard_is_the_same_before_and_after_every_step(seed: int) -> None:
             assert snapshot(again.yard) == snapshot(site.yard)
             recount(again.yard)
     assert site.compactor.dropped_count > 3
-    assert site.compactor.damaged == {}
+    assert site.compactor.damage is None
 
 
 def test_the_news_of_a_job_outlive_the_segment_they_were_written_in() -> None:
@@ -431,27 +431,22 @@ def test_a_superseded_segment_that_is_gone_is_no_reason_to_stop() -> None:
 # -- damage ------------------------------------------------------------------------------------
 
 
-def test_a_damaged_victim_is_kept_and_named() -> None:
-    site, storage, jobs = filled(100)
+def test_a_damaged_victim_is_named_and_nothing_goes_any_more() -> None:
+    site, storage, jobs = filled(150)
     victim = site.journal.segments[jobs[0].place >> 32]
     here = [job for job in jobs if job.place >> 32 == victim.number]
     remove_all(site, here[3:])
-    storage.flip(victim.name, 64 + 96 + 40, 0)
+    remove_all(site, jobs[120:])
+    storage.flip(victim.name, SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + 40, 0)
+    site.compactor = Compactor(site.yard, [int(victim.number)])
     site.compact()
+    damage = site.compactor.damage
+    assert damage is not None
+    assert damage.name == victim.name
+    assert SEGMENT_HEADER_SIZE <= damage.offset < victim.size
     assert victim.number in site.journal.segments
-    assert victim.name in site.compactor.damaged[victim.number]
-    assert "offset" in site.compactor.damaged[victim.number]
+    assert site.compactor.dropped_count == 0
     recount(site.yard)
-
-
-def test_others_are_still_compacted_after_one_was_found_damaged() -> None:
-    site, storage, jobs = filled(150)
-    victim = site.journal.segments[jobs[0].place >> 32]
-    remove_all(site, jobs[3:])
-    storage.flip(victim.name, 64 + 96 + 40, 0)
-    site.compact()
-    assert victim.number in site.journal.segments
-    assert site.compactor.dropped_count > 0
 
 
 def test_a_deleted_job_stays_dead_though_a_damaged_victim_still_holds_its_first_copy() -> None:

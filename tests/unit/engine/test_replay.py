@@ -7,7 +7,8 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import HeadFields, Segment, encode_batch, segment_name
+from jobyard.journal.reader import Reader
+from jobyard.journal.segment import BATCH_MAGIC, HeadFields, Segment, encode_batch, segment_name
 from jobyard.model.job import DELAYED, READY
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, live_bytes, recount, snapshot
@@ -210,9 +211,6 @@ def test_news_of_jobs_that_are_not_there_are_ignored() -> None:
 
 
 def apply_all(replay: Replay, storage: MemoryStorage, segment: Segment) -> None:
-    from jobyard.journal.recovery import Reader  # noqa: PLC0415
-    from jobyard.journal.segment import BATCH_MAGIC  # noqa: PLC0415
-
     reader = Reader(storage, segment)
     while True:
         segment.end = reader.offset

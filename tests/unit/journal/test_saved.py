@@ -1,4 +1,5 @@
-from jobyard.journal.saved import Saved, queue_bytes
+from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.saved import Saved
 from jobyard.model.limits import INLINE_BODY_MAX
 from librt.strings import BytesWriter
 from tests.support.memory_storage import MemoryStorage

@@ -1,0 +1,93 @@
+"""Runs seeds, one by one or many on several cores, and tells what came of each.
+
+A seed that breaks an invariant, trips an assert or lets an error out that nobody should see is a
+failure with a story: the invariant, the last lines of the trace, and where in the code it was.
+"""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from jobyard.errors import JournalDamaged, Refused, StorageFull
+from sim.state import Violation
+from sim.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Everything a mistake of ours can look like. StorageFailed and a stop are part of a run.
+WRONG: Final = (
+    Violation,
+    AssertionError,
+    JournalDamaged,
+    StorageFull,
+    Refused,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+SEEDS_AT_ONCE: Final = 20
+STORY_LINES_MAX: Final = 25
+
+
+class Outcome:
+    """What came of one seed; `invariant` is empty when all was well."""
+
+    def __init__(self, seed: int, world: World) -> None:
+        self.seed = seed
+        self.digest = world.digest
+        self.reached = world.reached
+        self.swarm = world.swarm.describe()
+        self.invariant = ""
+        self.story: list[str] = []
+
+
+def run_seed(seed: int, kind: type[World] = World) -> Outcome:
+    """Run one seed to its end or to its first failure."""
+    world = kind(seed)
+    try:
+        world.run()
+    except WRONG as error:
+        outcome = Outcome(seed, world)
+        outcome.invariant = error.invariant if isinstance(error, Violation) else repr(error)[:80]
+        frames = traceback.format_tb(error.__traceback__)[-4:]
+        outcome.story = [
+            f"seed {seed}: {outcome.swarm}",
+            *list(world.trace)[-STORY_LINES_MAX:],
+            *("".join(frames).rstrip().splitlines()),
+            f"{type(error).__name__}: {error}",
+        ]
+        return outcome
+    return Outcome(seed, world)
+
+
+def _run_some(seeds: list[int], kind: type[World]) -> list[Outcome]:
+    return [run_seed(seed, kind) for seed in seeds]
+
+
+def run_seeds(
+    seeds: Iterable[int], jobs_count: int = 1, kind: type[World] = World
+) -> Iterator[Outcome]:
+    """Run many seeds, in their order, on as many cores as asked for."""
+    if jobs_count == 1:
+        for seed in seeds:
+            yield run_seed(seed, kind)
+        return
+    wanted = list(seeds)
+    slices = [wanted[at : at + SEEDS_AT_ONCE] for at in range(0, len(wanted), SEEDS_AT_ONCE)]
+    with ProcessPoolExecutor(jobs_count) as pool:
+        for outcomes in pool.map(partial(_run_some, kind=kind), slices):
+            yield from outcomes
+
+
+def find_failure(seeds: Iterable[int], kind: type[World] = World) -> Outcome | None:
+    """Return the first failure among some seeds."""
+    for outcome in run_seeds(seeds, kind=kind):
+        if outcome.invariant:
+            return outcome
+    return None

@@ -1,0 +1,392 @@
+"""One client on the hot loop: what is read when, what is sent when, and how it ends."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jobyard.journal.gate import Gate
+from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.server.connection import STUCK_MS, Connection
+from jobyard.server.loop import Clock, HotLoop
+from jobyard.server.turn import Turns
+from jobyard.sessions.session import OUTPUT_MAX
+from tests.support.yards import OpenYard
+from tests.unit.server.puppets import PuppetEntrance
+
+WAIT_S = 10.0
+
+
+class Line:
+    """A client, its connection in the loop, and the session behind it."""
+
+    def __init__(self, hall: "Hall", client: socket.socket, number: int) -> None:
+        self._hall = hall
+        self.client = client
+        self.connection: Connection = hall.hot.connections()[number]
+        self.session = hall.entrance.sessions[number]
+
+    def hear(self, size: int) -> bytes:
+        """Turn the loop until so many bytes have come, or the end."""
+        heard = bytearray()
+        deadline = time.monotonic() + WAIT_S
+        while len(heard) < size:
+            assert time.monotonic() < deadline, f"only {len(heard)} bytes came"
+            self._hall.hot.turn(0.001)
+            with contextlib.suppress(BlockingIOError):
+                data = self.client.recv(1 << 16)
+                if not data:
+                    break
+                heard += data
+        return bytes(heard)
+
+    def send(self, data: bytes) -> None:
+        """Send, turning the loop as long as it takes."""
+        at = 0
+        deadline = time.monotonic() + WAIT_S
+        while at < len(data):
+            assert time.monotonic() < deadline, f"only {at} bytes were taken"
+            with contextlib.suppress(BlockingIOError):
+                at += self.client.send(data[at:])
+            self._hall.hot.turn(0.0)
+
+
+class Hall:
+    """A hot loop with puppets for sessions."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.gate = Gate()
+        self.turns = Turns(OpenYard(now_ms=self.clock.now_ms()).yard, None, None)
+        self.hot = HotLoop(self.turns, self.gate, self.clock, 1000)
+        self.entrance = PuppetEntrance()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.hot.listen(self.listener, self.entrance)
+        self._clients: list[socket.socket] = []
+
+    def connect(self) -> Line:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
+        client.connect(self.listener.getsockname())
+        client.setblocking(False)
+        self._clients.append(client)
+        number = len(self.hot.connections())
+        self.turn_until(lambda: len(self.hot.connections()) > number)
+        return Line(self, client, number)
+
+    def turn_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < deadline, "it never came to pass"
+            self.hot.turn(0.005)
+
+    def turn(self, count: int = 3) -> None:
+        """Turn a few times without waiting for anything."""
+        for _ in range(count):
+            self.hot.turn(0.0)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.hot.close(self.clock.now_ms())
+        self.listener.close()
+
+
+@pytest.fixture
+def hall() -> Iterator[Hall]:
+    with contextlib.closing(Hall()) as opened:
+        yield opened
+
+
+def numbered(size: int) -> bytes:
+    """Return bytes in which no two places look alike."""
+    return b"".join(struct.pack(">I", n) for n in range(size // 4))
+
+
+# -- reading and sending -----------------------------------------------------------------------
+
+
+def test_what_is_read_is_answered_in_the_same_turn(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"answer")
+    line.client.send(b"question")
+    hall.hot.turn(1.0)
+    assert line.client.recv(100) == b"answer"
+    assert line.session.heard == b"question"
+
+
+def test_an_answer_waits_for_its_batch(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"answer", awaits=7)
+    line.client.send(b"question")
+    hall.turn_until(lambda: line.session.heard == b"question")
+    for safe in (5, 6):
+        hall.gate.release(safe)
+        hall.turn()
+        with pytest.raises(BlockingIOError):
+            line.client.recv(100)
+    hall.gate.release(7)
+    assert line.hear(6) == b"answer"
+
+
+def test_answers_keep_their_order_whatever_they_wait_for(hall: Hall) -> None:
+    line = hall.connect()
+    answers = iter([(b"first", 9), (b"second", 3), (b"third", 0)])
+
+    def say() -> None:
+        data, awaits = next(answers)
+        line.session.awaits = 0
+        line.session.say(data, awaits)
+
+    line.session.on_data = say
+    for n in range(3):
+        line.client.send(b"x")
+        hall.turn_until(lambda n=n: len(line.session.heard) > n)  # type: ignore[misc]
+    hall.gate.release(3)
+    hall.turn()
+    with pytest.raises(BlockingIOError):
+        line.client.recv(100)
+    hall.gate.release(9)
+    assert line.hear(16) == b"firstsecondthird"
+
+
+def test_a_great_answer_is_sent_in_pieces_and_in_order(hall: Hall) -> None:
+    line = hall.connect()
+    data = numbered(8 << 20)
+    line.session.on_data = lambda: line.session.say(data)
+    line.client.send(b"x")
+    assert line.hear(len(data)) == data
+    hall.turn()
+    assert hall.hot.stuck_count == 0
+
+
+def test_more_answers_behind_an_unsent_one_keep_their_order(hall: Hall) -> None:
+    line = hall.connect()
+    parts = [numbered(600_000), b"second" * 1000, b"third"]
+    answers = iter(parts)
+    line.session.on_data = lambda: line.session.say(next(answers))
+    for n in range(3):
+        line.client.send(b"x")
+        hall.turn_until(lambda n=n: len(line.session.heard) > n)  # type: ignore[misc]
+    whole = b"".join(parts)
+    assert line.hear(len(whole)) == whole
+
+
+# -- when reading stops ------------------------------------------------------------------------
+
+
+def flood(hall: Hall, line: Line) -> int:
+    """Send until the kernel takes no more; return how much the session was given."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            line.client.send(b"x" * 65536)
+            hall.turn(1)
+    hall.turn(20)
+    return len(line.session.heard)
+
+
+def test_nothing_is_read_while_the_peer_does_not_read(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"y" * (OUTPUT_MAX * 8))
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    line.session.on_data = None
+    assert flood(hall, line) == 1
+    assert len(line.hear(OUTPUT_MAX * 8)) == OUTPUT_MAX * 8
+    hall.turn_until(lambda: len(line.session.heard) > 1)
+
+
+def test_nothing_is_read_while_answers_wait_for_the_disk(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"y" * (OUTPUT_MAX + 1), awaits=5)
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    line.session.on_data = None
+    assert flood(hall, line) == 1
+    hall.gate.release(5)
+    assert len(line.hear(OUTPUT_MAX + 1)) == OUTPUT_MAX + 1
+    hall.turn_until(lambda: len(line.session.heard) > 1)
+
+
+def test_a_session_with_much_unread_input_gets_no_more(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.unread = READ_AHEAD_MAX + 1
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    assert flood(hall, line) == 1
+    line.session.unread = 0
+    line.session.peer.stirred()
+    hall.turn_until(lambda: len(line.session.heard) > 1)
+
+
+def test_a_stalled_session_goes_on_when_its_output_has_gone(hall: Hall) -> None:
+    line = hall.connect()
+    left = [3]
+
+    def say_more() -> None:
+        left[0] -= 1
+        line.session.is_stalled = left[0] > 0
+        line.session.say(b"z" * OUTPUT_MAX)
+
+    line.session.on_data = say_more
+    line.session.on_resume = say_more
+    line.client.send(b"x")
+    assert line.hear(3 * OUTPUT_MAX) == b"z" * (3 * OUTPUT_MAX)
+    assert left == [0]
+
+
+def test_a_stalled_session_does_not_go_on_while_the_peer_does_not_read(hall: Hall) -> None:
+    line = hall.connect()
+
+    def say_more() -> None:
+        line.session.is_stalled = True
+        line.session.say(b"z" * (8 * OUTPUT_MAX))
+
+    line.session.on_data = say_more
+    line.session.on_resume = say_more
+    line.client.send(b"x")
+    hall.turn(50)
+    assert "resume" not in line.session.calls
+
+
+# -- those who do not read ---------------------------------------------------------------------
+
+
+def test_a_peer_that_reads_nothing_for_long_is_closed(hall: Hall) -> None:
+    line = hall.connect()
+    quick = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"y" * (8 << 20))
+    line.client.send(b"x")
+    hall.turn_until(lambda: hall.hot.stuck_count == 1)
+    now_ms = hall.clock.now_ms()
+    assert not line.connection.is_stuck(now_ms + STUCK_MS - 1000)
+    assert line.connection.is_stuck(now_ms + STUCK_MS + 1)
+    assert not quick.connection.is_stuck(now_ms + STUCK_MS + 1)
+    hall.hot._every_second(now_ms + STUCK_MS - 1000)
+    assert not line.connection.is_closed
+    hall.hot._every_second(now_ms + STUCK_MS + 1)
+    assert line.connection.is_closed
+    assert line.session.calls == ["closed"]
+    assert hall.hot.stuck_count == 0
+    assert not quick.connection.is_closed
+
+
+def test_a_peer_that_reads_a_little_is_not_stuck(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"y" * (16 << 20))
+    line.client.send(b"x")
+    hall.turn_until(lambda: hall.hot.stuck_count == 1)
+    begun_ms = hall.clock.now_ms()
+    while hall.clock.now_ms() < begun_ms + 20:
+        hall.turn()
+    # More than any buffer of the kernel holds, so that the server has sent some of it.
+    line.hear(7 << 20)
+    assert not line.connection.is_stuck(begun_ms + STUCK_MS + 5)
+
+
+# -- the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
+def test_a_peer_that_leaves_is_noticed_once(hall: Hall, is_reset: bool) -> None:  # noqa: FBT001
+    line = hall.connect()
+    if is_reset:
+        line.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.client.close()
+    hall.turn_until(lambda: line.connection.is_closed)
+    assert line.session.calls.count("closed") == 1
+    assert hall.hot.connections() == []
+
+
+def test_half_a_goodbye_is_answered_before_the_end(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"last words", awaits=4)
+    line.client.send(b"x")
+    line.client.shutdown(socket.SHUT_WR)
+    hall.turn_until(lambda: "end_input" in line.session.calls)
+    hall.turn()
+    assert not line.connection.is_closed
+    hall.gate.release(4)
+    assert line.hear(100) == b"last words"
+    assert line.session.calls[-1] == "closed"
+
+
+def test_a_finished_session_is_closed_after_its_last_answer(hall: Hall) -> None:
+    line = hall.connect()
+    data = numbered(4 << 20)
+
+    def finish() -> None:
+        line.session.say(data)
+        line.session.is_finished = True
+
+    line.session.on_data = finish
+    line.client.send(b"x")
+    assert line.hear(len(data) + 1) == data
+    assert line.connection.is_closed
+    assert line.session.calls[-1] == "closed"
+
+
+def test_a_connection_that_breaks_while_it_is_sent_to_is_closed(hall: Hall) -> None:
+    """The gate lets answers go in the middle of a turn; no session may end inside another's."""
+    broken, whole = hall.connect(), hall.connect()
+    for line in (broken, whole):
+        line.session.on_data = (lambda one: lambda: one.session.say(b"answer", awaits=3))(line)
+        line.client.send(b"x")
+        hall.turn_until(lambda one=line: one.session.heard != b"")  # type: ignore[misc]
+    broken.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    broken.client.close()
+    hall.gate.release(3)
+    assert "closed" not in broken.session.calls
+    hall.turn_until(lambda: broken.connection.is_closed)
+    assert whole.hear(6) == b"answer"
+    assert broken.session.calls.count("closed") == 1
+
+
+def test_answers_for_one_who_left_are_dropped(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"answer", awaits=3)
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    line.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.client.close()
+    hall.turn_until(lambda: line.connection.is_closed)
+    hall.gate.release(3)
+    hall.turn()
+    assert hall.gate.held == []
+
+
+def test_closing_twice_is_closing_once(hall: Hall) -> None:
+    line = hall.connect()
+    line.connection.close(hall.clock.now_ms())
+    line.connection.close(hall.clock.now_ms())
+    assert line.session.calls == ["closed"]
+    line.connection.deliver(b"too late")
+    line.session.peer.stirred()
+    hall.turn()
+    assert line.session.calls == ["closed"]
+
+
+def test_winding_up_sends_what_there_is_and_closes(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_data = lambda: line.session.say(b"answer", awaits=3)
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    line.connection.wind_up(hall.clock.now_ms())
+    assert not line.connection.is_closed
+    hall.gate.release(3)
+    assert line.hear(100) == b"answer"
+    assert line.connection.is_closed
+
+
+def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
+    lines = [hall.connect() for _ in range(3)]
+    order: list[int] = []
+    for n, line in enumerate(lines):
+        line.session.on_resume = (lambda number: lambda: order.append(number))(n)
+    for n in (2, 0, 2, 1, 0):
+        lines[n].session.peer.stirred()
+    hall.turn()
+    assert order == [2, 0, 1]
