@@ -2,7 +2,7 @@
 
     python -m sim --seeds 2000              that many seeds, from a start drawn from the clock
     python -m sim --seeds 2000 --start 1    always the same ones
-    python -m sim --seed 42                 one seed; its trace hash is printed
+    python -m sim --seed 42                 one seed; its trace hash, and its story if it failed
     python -m sim --bug NAME                plant a bug (see `sim.bugs`) and see it found
 
 Exit code 1 if any seed failed. A planted bug must be planted before the yard is imported, hence the
@@ -32,14 +32,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one seed and print its trace hash")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many cores")
     parser.add_argument("--bug", choices=sorted(bugs.BUGS), help="plant a bug first")
-    parser.add_argument("--verbose", action="store_true", help="print every trace")
+    parser.add_argument("--verbose", action="store_true", help="print a line for every seed")
     arguments = parser.parse_args()
     kind = bugs.plant(arguments.bug)
     if arguments.seed is not None:
         return _tell_one(arguments.seed, kind)
-    start = time.time_ns() // 1_000_000 % 1_000_000_000 if arguments.start is None else None
-    first: int = arguments.start if start is None else start
-    return _run_many(first, arguments.seeds, arguments.jobs, kind)
+    first: int | None = arguments.start
+    if first is None:
+        first = time.time_ns() // 1_000_000 % 1_000_000_000
+    report = Report(is_verbose=arguments.verbose)
+    return report.run(range(first, first + arguments.seeds), arguments.jobs, kind)
 
 
 def _tell_one(seed: int, kind: "type[World]") -> int:
@@ -53,33 +55,43 @@ def _tell_one(seed: int, kind: "type[World]") -> int:
     return 1 if outcome.invariant else 0
 
 
-def _run_many(first: int, count: int, jobs_count: int, kind: "type[World]") -> int:
-    from jobyard import build  # noqa: PLC0415
-    from sim.run import run_seeds  # noqa: PLC0415
+class Report:
+    """What many seeds came to."""
 
-    print(f"seeds {first} to {first + count - 1}, {build.kind()} build, {jobs_count} processes")
-    started = time.monotonic()
-    reached: dict[str, int] = {}
-    failures: list[Outcome] = []
-    for outcome in run_seeds(range(first, first + count), jobs_count, kind):
+    def __init__(self, *, is_verbose: bool) -> None:
+        self._is_verbose = is_verbose
+        self._reached: dict[str, int] = {}
+        self._failures: list[Outcome] = []
+
+    def run(self, seeds: range, jobs_count: int, kind: "type[World]") -> int:
+        """Run the seeds, print what is worth knowing, and return the exit code."""
+        from jobyard import build  # noqa: PLC0415
+        from sim.run import run_seeds  # noqa: PLC0415
+
+        print(f"seeds {seeds[0]} to {seeds[-1]}, {build.kind()} build, {jobs_count} processes")
+        started = time.monotonic()
+        for outcome in run_seeds(seeds, jobs_count, kind):
+            self._add(outcome)
+        took_s = time.monotonic() - started
+        print("reached:")
+        for point in sorted(self._reached):
+            print(f"  {self._reached[point]:>9} {point}")
+        rate = len(seeds) / took_s
+        failed = len(self._failures)
+        print(f"{len(seeds)} seeds in {took_s:.1f} s, {rate:.0f} seeds/s, {failed} failed")
+        for each in self._failures:
+            print(f"  seed {each.seed}: {each.invariant}   (python -m sim --seed {each.seed})")
+        return 1 if self._failures else 0
+
+    def _add(self, outcome: "Outcome") -> None:
         for point, times in outcome.reached.items():
-            reached[point] = reached.get(point, 0) + times
+            self._reached[point] = self._reached.get(point, 0) + times
+        if self._is_verbose:
+            print(f"seed {outcome.seed} trace {outcome.digest:08x}: {outcome.swarm}")
         if outcome.invariant:
-            failures.append(outcome)
-            if len(failures) <= FAILURES_SHOWN_MAX:
+            self._failures.append(outcome)
+            if len(self._failures) <= FAILURES_SHOWN_MAX:
                 print("\n".join(outcome.story), end="\n\n", flush=True)
-    took_s = time.monotonic() - started
-    _tell_coverage(reached)
-    print(f"{count} seeds in {took_s:.1f} s, {count / took_s:.0f} seeds/s, {len(failures)} failed")
-    for outcome in failures:
-        print(f"  seed {outcome.seed}: {outcome.invariant}   (python -m sim --seed {outcome.seed})")
-    return 1 if failures else 0
-
-
-def _tell_coverage(reached: dict[str, int]) -> None:
-    print("reached:")
-    for point in sorted(reached):
-        print(f"  {reached[point]:>9} {point}")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,10 @@ class Bug(NamedTuple):
 
 _RESTART: Final = frozenset({"restart", "no job from nowhere", "order", "recovery twice"})
 _DAMAGE: Final = frozenset({"silent damage"}) | _RESTART
+# Errors that only a wrong yard lets out.
+_CRASH: Final = frozenset(
+    {"JournalDamaged", "AssertionError", "KeyError", "IndexError", "ValueError", "OverflowError"}
+)
 _ANSWER: Final = frozenset({"answer before its record", "durable mark", "restart"})
 
 
@@ -54,7 +58,7 @@ class Spoiled(SourceFileLoader):
         super().__init__(name, path)
         self._changes = changes
 
-    def path_stats(self, path: str) -> dict[str, float]:  # type: ignore[override]
+    def path_stats(self, path: str) -> dict[str, float]:
         """Say that there is nothing to cache."""
         raise OSError(path)
 
@@ -122,9 +126,7 @@ BUGS: Final[dict[str, Bug]] = {
         _ANSWER | _RESTART,
         world="StubbornWorld",
     ),
-    "lying-disk": Bug(
-        "the disk says it synced and did not", _ANSWER | _RESTART, world="LazyWorld"
-    ),
+    "lying-disk": Bug("the disk says it synced and did not", _ANSWER | _RESTART, world="LazyWorld"),
     "directory-not-synced": Bug(
         "names of files are never made durable",
         _RESTART | {"JournalDamaged"},
@@ -132,12 +134,232 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "wall-clock": Bug(
         "delays and leases run on the wall clock",
-        frozenset({"reply", "counters", "waiters", "lease"}) | _RESTART,
+        frozenset({"reply", "counters", "waiters", "lease", "timers"}) | _RESTART,
         world="WallWorld",
     ),
     "ids-not-ahead": Bug(
         "class os issues ids that the disk knows no limit for",
         frozenset({"ids"}),
         world="RecklessWorld",
+    ),
+    "no-checksum": Bug(
+        "batches count whatever their checksum says",
+        _DAMAGE | _CRASH,
+        (
+            Change(
+                "jobyard.journal.reader",
+                "if crc32(view[body : body + head.part1_size], crc) != head.crc:",
+                "if crc32(view[body : body + head.part1_size], crc) < 0:",
+            ),
+        ),
+    ),
+    "long-body-unchecked": Bug(
+        "a torn tail is not looked for in bodies outside the records",
+        _DAMAGE,
+        (
+            Change(
+                "jobyard.journal.reader",
+                "return len(data) == head.part2_size and crc32(data) == head.part2_crc",
+                "return len(data) == head.part2_size",
+            ),
+        ),
+    ),
+    "body-unchecked": Bug(
+        "a body read back is handed out without a look at its checksum",
+        _DAMAGE,
+        (
+            Change(
+                "jobyard.journal.bodies",
+                "len(body) == size and crc32(body) == job.crc",
+                "len(body) == size",
+            ),
+        ),
+    ),
+    "stale-batches": Bug(
+        "what an older use left in a recycled file is read as new",
+        _DAMAGE | _CRASH,
+        (
+            Change(
+                "jobyard.journal.reader",
+                "if head.segment != self.segment.number or head.part1_size < 0",
+                "if head.part1_size < 0",
+            ),
+        ),
+    ),
+    "tail-not-cut": Bug(
+        "batches behind a gap count",
+        _RESTART | _CRASH,
+        (
+            Change(
+                "jobyard.journal.recovery",
+                "            if number > expected:\n                break\n",
+                "            if number > expected:\n                expected = number\n",
+            ),
+        ),
+    ),
+    "page-cache-trusted": Bug(
+        "recovery does not write again what only the page cache may hold",
+        _RESTART | _CRASH,
+        (
+            Change(
+                "jobyard.journal.recovery",
+                "if number > self.durable:\n                start = min(start, offset)",
+                "if number < 0:\n                start = min(start, offset)",
+            ),
+        ),
+    ),
+    "seal-before-sync": Bug(
+        "a seal is written before what it vouches for is on disk",
+        _ANSWER | _RESTART | _CRASH,
+        (
+            Change(
+                "jobyard.journal.journal",
+                "                for unsynced in self.take_unsynced():\n"
+                "                    storage.sync(unsynced)\n",
+                "",
+            ),
+        ),
+    ),
+    "token-unchecked": Bug(
+        "whoever knows the id of a reserved job may release, bury or touch it",
+        frozenset({"reply"}),
+        (
+            Change(
+                "jobyard.engine.end",
+                "if lease is None or lease.book is not book:",
+                "if lease is None:",
+            ),
+        ),
+    ),
+    "id-reused": Bug(
+        "a restart forgets which ids were issued to jobs that are gone",
+        frozenset({"ids"}),
+        (
+            Change(
+                "jobyard.engine.replay",
+                "        journal.next_id = max(journal.next_id, head.next_id)\n",
+                "",
+            ),
+        ),
+    ),
+    "unlinked-before-durable": Bug(
+        "a segment goes before the copies of what lived in it are on disk",
+        _RESTART | _CRASH,
+        (
+            Change(
+                "jobyard.engine.compaction",
+                "        if self._journal.durable < self._after:\n            return False\n",
+                "",
+            ),
+            Change(
+                "jobyard.engine.compaction",
+                "        if journal.durable < self._after:\n            return False\n",
+                "",
+            ),
+        ),
+    ),
+    "kill-record-dropped": Bug(
+        "compaction forgets deaths of jobs whose bases still exist",
+        frozenset({"live bytes"}) | _RESTART,
+        (
+            Change(
+                "jobyard.engine.compaction",
+                "saved.add_kill(read_i64_le(data, pos + 8), base)",
+                "pass",
+            ),
+        ),
+    ),
+    "state-dropped": Bug(
+        "compaction forgets what happened to jobs since they were put",
+        frozenset({"live bytes"}) | _RESTART,
+        (Change("jobyard.engine.compaction", "            saved.add_state(job)\n", ""),),
+    ),
+    "counter-drift": Bug(
+        "an urgent job that leaves is still counted",
+        frozenset({"counters"}),
+        (
+            Change(
+                "jobyard.engine.yard",
+                "                self.urgent_count -= 1\n",
+                "                self.urgent_count -= 0\n",
+            ),
+        ),
+    ),
+    "rank-forgotten": Bug(
+        "the new priority of a released or buried job is not recorded",
+        _RESTART | {"live bytes"},
+        (
+            Change(
+                "jobyard.journal.record",
+                "    write_i64_le(out, rank)\n",
+                "    write_i64_le(out, job.rank)\n",
+            ),
+        ),
+    ),
+    "delay-not-clamped": Bug(
+        "a clock that was set back makes a job wait longer than it was told to",
+        _RESTART,
+        (
+            Change(
+                "jobyard.engine.replay",
+                "self._now_ms + min(left, asked_ms)",
+                "self._now_ms + left",
+            ),
+        ),
+    ),
+    "lease-lost": Bug(
+        "after one lease of a client ran out the others never do",
+        frozenset({"counters", "waiters", "reply"}),
+        (
+            Change(
+                "jobyard.engine.tick",
+                "_rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)",
+                "_rearm(yard, book, book.soonest_ms(), is_needed=False)",
+            ),
+        ),
+    ),
+    "last-come-first-served": Bug(
+        "the newest waiter is served first",
+        frozenset({"reply", "waiters"}),
+        (
+            Change(
+                "jobyard.engine.take",
+                "        link = queue.first_link\n",
+                "        link = queue.last_link\n",
+            ),
+        ),
+    ),
+    "dirty-read": Bug(
+        "a job is shown before its put is on disk",
+        _ANSWER,
+        (
+            Change(
+                "jobyard.sessions.beanstalk.session",
+                "out.write(body)\n        out.write(CRLF)\n        self._wait_for(job.batch)\n",
+                "out.write(body)\n        out.write(CRLF)\n",
+            ),
+        ),
+    ),
+    "delete-not-waited": Bug(
+        "an answer without a job in it waits for nothing",
+        _ANSWER,
+        (
+            Change(
+                "jobyard.sessions.beanstalk.session",
+                "        self._wait_for(self._yard.journal.appended)\n",
+                "",
+            ),
+        ),
+    ),
+    "room-not-kept": Bug(
+        "puts may use up the room for the ends of jobs",
+        frozenset({"StorageFull"}),
+        (
+            Change(
+                "jobyard.journal.journal",
+                "return self._room() - taken < self._promised(needed)",
+                "return False",
+            ),
+        ),
     ),
 }

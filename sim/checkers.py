@@ -14,7 +14,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.saved import queue_bytes
+from jobyard.journal.ledger import queue_bytes
 from jobyard.model.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue

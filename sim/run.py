@@ -85,9 +85,11 @@ def run_seeds(
             yield from outcomes
 
 
-def find_failure(seeds: Iterable[int], kind: type[World] = World) -> Outcome | None:
-    """Return the first failure among some seeds."""
+def find_failure(
+    seeds: Iterable[int], kind: type[World] = World, invariants: tuple[str, ...] = ("",)
+) -> Outcome | None:
+    """Return the first failure among some seeds that broke one of some invariants."""
     for outcome in run_seeds(seeds, kind=kind):
-        if outcome.invariant:
+        if outcome.invariant and outcome.invariant.startswith(invariants):
             return outcome
     return None

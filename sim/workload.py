@@ -295,8 +295,11 @@ class Author:
         self._bodies_count += 1
         size = int(rng.random() * rng.random() * swarm.small_max)
         if rng.random() < swarm.long_odds:
-            long = int(rng.random() * JOB_SIZE_MAX)
-            size = rng.choice(_EDGE_SIZES) if rng.random() < 0.3 else long
+            size = int(rng.random() * JOB_SIZE_MAX)
+            if rng.random() < 0.3:
+                # Two of the last kind do not quite fit into one segment.
+                half = swarm.segment_size // 2 - int(rng.random() * 400)
+                size = min(rng.choice((*_EDGE_SIZES, half)), JOB_SIZE_MAX)
         # No two bodies are alike unless they are shorter than their own number.
         start = self._bodies_count % 512
         return (b"%d:" % self._bodies_count + _FILLER[start : start + size])[:size]

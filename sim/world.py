@@ -172,7 +172,7 @@ class World:
         checkers.check_yard(yard, model)
         if "many-ids" in swarm.faults:
             # As if that many jobs had come and gone.
-            yard.journal.next_id += int(self.rng.random() * 100_000)
+            yard.journal.next_id += int(self.rng.random() * 250_000)
             model.next_id = int(yard.journal.next_id)
         self.promises.restart(model.records.count)
         self._refusals_count = self.disk.refusals_count
@@ -260,6 +260,8 @@ class World:
                 break
             self.now = max(self.now, due)
             self._tick()
+            if int(self.boot.yard.next_timer_ms()) - self.base <= self.now:
+                raise Violation("timers", "what is due does not happen")
         self.now = until
 
     def _leap(self) -> None:

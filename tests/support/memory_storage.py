@@ -1,9 +1,9 @@
 """A directory in memory that knows what a power cut would leave of it.
 
-Every file has two contents: what a read sees, and what the disk holds. `sync` makes the second equal
-the first for one file, `sync_directory` does it for the names; nothing else does. `killed` and
-`cut_off` return the directory as the next process would find it. A script can stop the process at
-any call, make the disk full, or fail a sync.
+Every file has two contents: what a read sees, and what the disk holds. `sync` makes the second
+equal the first for one file, `sync_directory` does it for the names; nothing else does. `killed`
+and `cut_off` return the directory as the next process would find it. A script can stop the process
+at any call, make the disk full, or fail a sync.
 """
 
 from collections.abc import Callable

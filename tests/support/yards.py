@@ -1,8 +1,8 @@
 """A yard over a storage in memory, with the clock in the test's hand.
 
-`OpenYard` is what a server is without sockets: journal, engine, door, compactor. `snapshot` says what
-a client could know of it, so that two yards can be compared; `recount` holds every counter and every
-index against the jobs themselves.
+`OpenYard` is what a server is without sockets: journal, engine, door, compactor. `snapshot` says
+what a client could know of it, so that two yards can be compared; `recount` holds every counter and
+every index against the jobs themselves.
 """
 
 from typing import Final
@@ -116,9 +116,7 @@ class OpenYard:
     ) -> Job:
         """Put a job."""
         target = self.queue(queue)
-        return put(
-            self.yard, target, BEANSTALK, RAW, rank, delay_ms, ttr_ms, body, self.now_ms
-        )
+        return put(self.yard, target, BEANSTALK, RAW, rank, delay_ms, ttr_ms, body, self.now_ms)
 
     def take(self, book: Book, *queues: str) -> Lease:
         """Lease the best job of some queues, which must have one."""
@@ -160,7 +158,7 @@ def boot(storage: Storage, *bodies: bytes) -> OpenYard:
 def batches(storage: Storage, segment: Segment) -> list[tuple[int, int, int]]:
     """Return (number, offset, size) of every batch of a segment."""
     reader = Reader(storage, segment)
-    found = []
+    found: list[tuple[int, int, int]] = []
     while True:
         offset = int(reader.offset)
         head = reader.next()
@@ -226,7 +224,7 @@ def recount(yard: Yard) -> None:
     _recount_bodies(yard, jobs)
     for name, queue in yard.queues.items():
         assert queue.name == name
-        _recount_queue(yard, queue, [job for job in jobs if job.queue is queue])
+        _recount_queue(queue, [job for job in jobs if job.queue is queue])
     _check_heap(yard.timers)
     if yard.journal.is_on:
         recount_live_bytes(yard)
@@ -237,7 +235,7 @@ def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
     assert yard.bodies.in_memory == in_memory
 
 
-def _recount_queue(yard: Yard, queue: Queue, jobs: list[Job]) -> None:
+def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     ready = [job for job in jobs if job.state == READY]
     delayed = [job for job in jobs if job.state == DELAYED]
     leased = [job for job in jobs if job.state == LEASED]

@@ -16,8 +16,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.errors import StorageFull
+from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.gate import Gate
+from jobyard.journal.journal import FULL_RETRY_MS
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
@@ -64,7 +65,10 @@ class Worker:
             try:
                 task()
             except BaseException as error:  # noqa: BLE001  the loop raises it; a thread cannot
+                # What follows could succeed only because this failed; it is never run.
                 self._failure = error
+                self._wake()
+                return
             self._wake()
 
     def collect(self) -> None:
@@ -107,10 +111,32 @@ class Committer(Commits):
         self._is_making_spare = False
         self._lazy_since_ms: i64 = NEVER_MS
         self._synced_ms: i64 = 0
+        self._failure: StorageFailed | None = None
         self.commits_count = 0
 
     def turn(self, now_ms: int) -> int:
-        """Commit what someone waits for; return when to be called again at the latest."""
+        """Commit what someone waits for; return when to be called again at the latest.
+
+        Once the disk has failed every turn fails: a later sync could succeed without the pages that
+        an earlier one could not write.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._turn(now_ms)
+        except StorageFailed as error:
+            self._failure = error
+            raise
+
+    def collect(self) -> None:
+        """Take in what the worker has done since."""
+        try:
+            self._worker.collect()
+        except StorageFailed as error:
+            self._failure = error
+            raise
+
+    def _turn(self, now_ms: int) -> int:
         journal = self._journal
         is_open = journal.has_open_records() or bool(journal.pending)
         if self._durability == SYNC:
@@ -126,8 +152,8 @@ class Committer(Commits):
         self._make_spare()
         if journal.is_full:
             journal.retry_full(now_ms)
-            return min(self._next_ms(), now_ms + 200)
-        return self._next_ms()
+            return min(self._next_ms(now_ms), now_ms + FULL_RETRY_MS)
+        return self._next_ms(now_ms)
 
     def _is_due(self, now_ms: int) -> bool:
         """Tell whether someone waits, or unwaited records have lain long enough."""
@@ -137,11 +163,12 @@ class Committer(Commits):
             self._lazy_since_ms = now_ms
         return now_ms - self._lazy_since_ms >= LAZY_MS or self._journal.open_bytes() > LAZY_BYTES
 
-    def _next_ms(self) -> int:
+    def _next_ms(self, now_ms: int) -> int:
         if self._lazy_since_ms != NEVER_MS:
             return self._lazy_since_ms + LAZY_MS
         if self._durability == OS and self._journal.durable < self._journal.written:
-            return self._synced_ms + self._interval_ms
+            # While a sync runs its end wakes the loop; this is only for what came after it.
+            return (now_ms if self._is_syncing else self._synced_ms) + self._interval_ms
         return NEVER_MS
 
     # -- class sync ----------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class Connection(Stirrable):
         self._backlog_since_ms: i64 = 0
         self._events: int = READABLE | LAST_SENT
         self._is_stirred: bool = False
+        self._may_resume: bool = False
         self.is_closed: bool = False
         self._session = entrance.enter(self)
 
@@ -89,7 +90,11 @@ class Connection(Stirrable):
         self._after_run(now_ms)
 
     def stirred(self) -> None:
-        """Ask to go on at the end of this turn."""
+        """Let the session go on at the end of this turn."""
+        self._may_resume = True
+        self._come_back()
+
+    def _come_back(self) -> None:
         if not self._is_stirred:
             self._is_stirred = True
             self._loop.turns.stirred.append(self)
@@ -97,9 +102,14 @@ class Connection(Stirrable):
     def go_on(self, now_ms: i64) -> None:
         """Run what was held back."""
         self._is_stirred = False
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        if self._session.is_stalled:
+            self._may_resume = self._outbox.is_empty() and not self._backlog
+        if self._may_resume:
+            self._may_resume = False
             self._session.resume(now_ms)
-            self._after_run(now_ms)
+        self._after_run(now_ms)
 
     def _after_run(self, now_ms: i64) -> None:
         """Send what the session wrote, and decide whether it may read on."""
@@ -115,7 +125,7 @@ class Connection(Stirrable):
                 self._watch(self._events & ~READABLE)
             return
         if session.is_stalled and self._outbox.is_empty() and not self._backlog:
-            self.stirred()
+            self._come_back()
         unsent: i64 = self._outbox.held_bytes + len(self._backlog)
         has_enough = (
             session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX
@@ -144,8 +154,9 @@ class Connection(Stirrable):
             self._backlog_since_ms = self._loop.now_ms
             self._loop.stuck_count += 1
             self._watch(self._events | WRITABLE)
-        elif self._session.is_finished or self._session.is_stalled:
-            self.stirred()
+        elif self._session.is_finished or not self._events & READABLE:
+            # Something waited for these answers to go: the end, or more input.
+            self._come_back()
 
     def _push(self, now_ms: i64) -> None:
         """Send more of what the peer did not take at once."""

@@ -22,6 +22,8 @@ READ_FILES_MAX: Final = 64
 # Two segments are written at a time; a sync in the other thread uses the newest of these.
 WRITTEN_FILES_MAX: Final = 8
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# No file can be made now, but one can be later; nothing is lost by waiting.
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _ZEROS: Final = bytes(1 << 20)
 # Up to here a new file is written with zeros at once (a few ms); beyond, its space is reserved and
 # the zeros follow in the background, because a sync is cheapest where blocks were written before.
@@ -106,7 +108,7 @@ class FileStorage(Storage):
         try:
             fd = os.open(name, flags, FILE_MODE, dir_fd=self._directory_fd)
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in _NO_ROOM or error.errno in _NO_DESCRIPTOR:
                 raise StorageFull(name) from error
             raise _failed("create", name, error) from error
         try:

@@ -180,7 +180,8 @@ class HotLoop:
         if now_ms >= self._second_ms:
             self._every_second(now_ms)
         # Closing gives jobs back, and those may have gone to sessions that wait.
-        return timeout_s(now_ms if turns.stirred else next_ms, now_ms, LONGEST_SLEEP_S)
+        next_ms = now_ms if turns.stirred else min(next_ms, self._second_ms)
+        return timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
 
     def _other(self, fd: int, event: int, now_ms: i64) -> None:
         listening = self._listening.get(fd)

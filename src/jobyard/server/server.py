@@ -88,11 +88,13 @@ class Server:
         self._gate = Gate()
         self._storage: FileStorage | None = None
         self._committer: Committer | None = None
-        self._worker: Worker | None = None
-        self._failure: BaseException | None = None
+        self._hot: HotLoop | None = None
         self._refused_seen = 0
-        compactor = self._open()
-        self._turns = Turns(self._yard, self._committer, compactor)
+        self._is_damage_told = False
+        self._is_full_told = False
+        self._compactor = self._open()
+        self._turns = Turns(self._yard, self._committer, self._compactor)
+        self._turns.on_second = self._look_around
         now_ms = self._clock.now_ms()
         door = BeanstalkDoor(self._yard, ProcessFacts(), config.max_job_size, now_ms)
         self._beanstalk = door
@@ -122,7 +124,6 @@ class Server:
         self._gate.safe = journal.durable
         self._tell_recovery(recovered, time.perf_counter() - started)
         worker = Worker(self._wake)
-        self._worker = worker
         self._committer = Committer(
             yard, self._gate, storage, worker, config.durability, config.sync_interval_ms
         )
@@ -161,9 +162,9 @@ class Server:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         hot = HotLoop(self._turns, self._gate, self._clock, connections_limit(soft))
         self._waker = hot.wake
-        if self._worker is not None:
-            hot.on_wake(self._worker.collect)
-        self._turns.on_second = lambda: self._every_second(hot)
+        if self._committer is not None:
+            hot.on_wake(self._committer.collect)
+        self._hot = hot
         if self._config.log_level == "debug":
             hot.tell = self._tell_connection
         for name, listener in self._doors.items():
@@ -195,12 +196,25 @@ class Server:
             connection.close(hot.now_ms)
         self._finish()
 
-    def _every_second(self, hot: HotLoop) -> None:
+    def _look_around(self) -> None:
+        """Once a second: follow the wall clock, and tell what an operator should know."""
         self._correct_wall()
-        if hot.refused_count > self._refused_seen:
+        hot = self._hot
+        if hot is not None and hot.refused_count > self._refused_seen:
             count = hot.refused_count - self._refused_seen
             self._refused_seen = hot.refused_count
             self._log.warning("refused connections: no descriptors left for them", count=count)
+        is_full = self._yard.journal.is_full
+        if is_full != self._is_full_told:
+            self._is_full_told = is_full
+            if is_full:
+                self._log.warning("the disk is full: new jobs are refused, all else works")
+            else:
+                self._log.info("the disk has room again")
+        damage = self._compactor.damage if self._compactor is not None else None
+        if damage is not None and not self._is_damage_told:
+            self._is_damage_told = True
+            self._log.error("the journal is damaged; nothing is compacted", damage=str(damage))
 
     def _tell_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)
@@ -218,7 +232,6 @@ class Server:
             if not failed.done():
                 failed.set_result(error)
 
-        self._turns.on_second = self._correct_wall
         turns = StreamTurns(loop, self._turns, self._gate, self._clock, on_failure)
 
         def wake() -> None:
@@ -250,9 +263,9 @@ class Server:
         return 0
 
     def _collect(self, turns: StreamTurns, on_failure: Callable[[BaseException], None]) -> None:
-        assert self._worker is not None
+        assert self._committer is not None
         try:
-            self._worker.collect()
+            self._committer.collect()
         except StorageFailed as error:
             on_failure(error)
             return
@@ -284,6 +297,7 @@ class Server:
 
     def _fail(self, error: BaseException) -> int:
         """Stop at once: nothing that was not safe has been answered, and nothing will be."""
+        self._turns.stop()
         if not isinstance(error, StorageFailed | JournalDamaged):
             raise error
         self._log.error("storage failed; stopping without an answer", error=str(error))

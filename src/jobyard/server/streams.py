@@ -37,6 +37,7 @@ class StreamTurns:
         self.clock = clock
         self._on_failure = on_failure
         self._is_scheduled = False
+        self.has_failed = False
         self._timer: asyncio.TimerHandle | None = None
         self.connections: set[StreamConnection] = set()
         self.on_empty: Callable[[], None] | None = None
@@ -60,13 +61,22 @@ class StreamTurns:
     def end(self) -> None:
         """End a turn and set the timer for the next."""
         self._is_scheduled = False
-        now_ms = self.clock.now_ms()
-        try:
-            self.turns.begin(now_ms)
-            next_ms = self.turns.end(now_ms)
-        except BaseException as error:  # noqa: BLE001  asyncio would log it and go on answering
-            self._on_failure(error)
+        self.guard(self._end)
+
+    def guard(self, call: Callable[[], None]) -> None:
+        """Run a piece of a turn. After a failure nothing runs and nothing is sent any more."""
+        if self.has_failed:
             return
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  asyncio would log it and go on answering
+            self.has_failed = True
+            self._on_failure(error)
+
+    def _end(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.turns.begin(now_ms)
+        next_ms = self.turns.end(now_ms)
         if self._timer is not None:
             self._timer.cancel()
         sleep_s = timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
@@ -94,17 +104,18 @@ class StreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Run what has arrived."""
-        self._of().receive(data)
+        ears = self._of()
+        self._turns.guard(lambda: ears.receive(data))
 
     def eof_received(self) -> bool:
         """Answer what is complete; the session closes the transport itself."""
-        self._of().end_input()
+        self._turns.guard(self._of().end_input)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         """Give back what the session holds."""
+        self._turns.guard(self._of().lost)
         self._turns.forget(self)
-        self._of().lost()
 
     def pause_writing(self) -> None:
         """Note that the peer reads slowly."""
@@ -118,7 +129,7 @@ class StreamConnection(asyncio.Protocol):
 
     def wind_up(self) -> None:
         """Read no more, answer what can be answered, then close."""
-        self._of().end_input()
+        self._turns.guard(self._of().end_input)
 
 
 @final
@@ -132,8 +143,10 @@ class _Ears(Stirrable):
         self._transport = transport
         self._outbox = Outbox(turns.gate, self)
         self._is_stirred = False
+        self._may_resume = False
         self._is_lost = False
         self.is_slow = False
+        self._is_paused = False
         self._session = entrance.enter(self)
 
     def receive(self, data: bytes) -> None:
@@ -154,7 +167,11 @@ class _Ears(Stirrable):
         self._turns.schedule()
 
     def stirred(self) -> None:
-        """Ask to go on at the end of this turn."""
+        """Let the session go on at the end of this turn."""
+        self._may_resume = True
+        self._come_back()
+
+    def _come_back(self) -> None:
         if not self._is_stirred:
             self._is_stirred = True
             self._turns.turns.stirred.append(self)
@@ -163,9 +180,14 @@ class _Ears(Stirrable):
     def go_on(self, now_ms: int) -> None:
         """Run what was held back."""
         self._is_stirred = False
-        if not self._is_lost:
+        if self._is_lost:
+            return
+        if self._session.is_stalled:
+            self._may_resume = self._outbox.is_empty() and not self.is_slow
+        if self._may_resume:
+            self._may_resume = False
             self._session.resume(now_ms)
-            self._after_run()
+        self._after_run()
 
     def _after_run(self) -> None:
         session = self._session
@@ -178,19 +200,23 @@ class _Ears(Stirrable):
                 self._transport.close()
             return
         if session.is_stalled and self._outbox.is_empty() and not self.is_slow:
-            self.stirred()
-        if session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX:
+            self._come_back()
+        self._is_paused = (
+            session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX
+        )
+        if self._is_paused:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
-        if self._is_lost:
+        if self._is_lost or self._turns.has_failed:
             return
         self._transport.write(data)
-        if self._session.is_finished or self._session.is_stalled:
-            self.stirred()
+        if self._session.is_finished or (self._is_paused and not self.is_slow):
+            # Something waited for these answers to go: the end, or more input.
+            self._come_back()
 
     def watch_slow(self) -> None:
         """Close the connection if the peer is still not reading after a while."""

@@ -46,6 +46,7 @@ class Turns:
         self._commits = commits
         self._compactor = compactor
         self._look_ms: i64 = 0
+        self._is_compacting: bool = False
         self._second_ms: i64 = 0
         self.on_second: Callable[[], None] | None = None
         self.stirred: list[Stirrable] = []
@@ -83,11 +84,12 @@ class Turns:
         compactor = self._compactor
         if compactor is None:
             return False
-        if compactor.phase == IDLE:
+        if compactor.phase == IDLE and not self._is_compacting:
             if now_ms < self._look_ms:
                 return False
             self._look_ms = now_ms + COMPACTION_LOOK_MS
-        return compactor.step()
+        self._is_compacting = compactor.step()
+        return self._is_compacting
 
 
 def timeout_s(next_ms: i64, now_ms: i64, most_s: float) -> float:

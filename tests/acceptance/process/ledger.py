@@ -238,7 +238,7 @@ def _put(ledger: Ledger) -> Script:
     if answer.words[0] == b"INSERTED":
         state = "delayed" if delay_s else "ready"
         ledger.inserted(int(answer.words[1]), serial, (state, priority))
-    elif answer.words != [b"OUT_OF_MEMORY"] and answer.words != [b"DRAINING"]:
+    elif answer.words not in ([b"OUT_OF_MEMORY"], [b"DRAINING"]):
         raise ledger.broken(f"put was answered {answer.line!r}")
 
 

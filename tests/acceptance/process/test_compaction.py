@@ -24,7 +24,9 @@ def roll(yard: Yard, peer: SocketPeer) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
-def test_burial_order_survives_the_loss_of_the_first_segment(yard: Yard, is_killed: bool) -> None:  # noqa: FBT001
+def test_burial_order_survives_the_loss_of_the_first_segment(
+    yard: Yard, *, is_killed: bool
+) -> None:
     peer = yard.connect()
     first_segment = yard.segment_numbers()[0]
     gone = bury(peer, b"gone")
@@ -53,9 +55,9 @@ def test_the_journal_does_not_grow_with_the_work_done(tmp_path: Path) -> None:
         yard.start()
         peer = yard.connect()
         old = put_id(peer, b"old")
-        for _ in range(30):
+        for _ in range(12):
             roll(yard, peer)
-        await_true(lambda: len(yard.segment_numbers()) <= 4, "old segments are dropped")
+        await_true(lambda: len(yard.segment_numbers()) <= 4, "old segments are dropped", 5)
         size = sum(path.stat().st_size for path in yard.folder.iterdir())
         assert size < 10 * 64 * 1024
         peer.close()

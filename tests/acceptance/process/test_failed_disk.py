@@ -19,7 +19,7 @@ SLOW_US = 3000
 
 
 def fail_under_load(yard: Yard, faults: Faults, ledger: Ledger) -> None:
-    """Work until the disk has failed; hold the dying server to silence."""
+    """Work until the disk has failed; see the server end in good time."""
     crew = Crew(ledger, yard.address)
     crew.work(lambda: faults.get("has_failed") != 0)
     await_true(lambda: yard.process.child.poll() is not None, "the server ends", END_S)
@@ -28,8 +28,8 @@ def fail_under_load(yard: Yard, faults: Faults, ledger: Ledger) -> None:
     assert yard.process.child.returncode == 1, yard.errors()
     assert "storage failed" in yard.errors()
     assert "Traceback" not in yard.errors()
-    if faults.get("sync_delay_us") == 0:
-        # A failure in the thread may find the loop sending what is safe; the ledger judges that.
+    if "epoll" in yard.flags and faults.get("sync_delay_us") == 0:
+        # Elsewhere the failure may find a loop sending what was safe before; the ledger judges it.
         assert faults.get("sends_after") == 0, "something was sent after the failure"
 
 
@@ -81,7 +81,7 @@ def test_the_put_of_a_failed_sync_gets_no_answer(faulty_yard: Yard, faults: Faul
     peer.send(b"put 0 0 60 5\r\nafter\r\n")
     assert peer.await_end() == b""
     assert faulty_yard.process.wait() == 1
-    assert len(faulty_yard.errors().splitlines()) == 2, "one line about the start, one about the end"
+    assert len(faulty_yard.errors().splitlines()) == 2, "more than start and end was told"
     faults.reset()
     faulty_yard.restart()
     again = faulty_yard.connect()

@@ -169,7 +169,7 @@ def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> No
         await_true(lambda: list(yard.folder.glob("*.spare")) != [], "a spare file is ready")
         pid = yard.process.pid
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        open_now = len(os.listdir(f"/proc/{pid}/fd"))
+        open_now = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_now, usual[1]))
         waiting = yard.connect()
         waiting.send(b"list-tube-used\r\n")
@@ -194,9 +194,9 @@ def accepted_socket(yard: Yard, peer: SocketPeer) -> socket.socket:
     pidfd = os.pidfd_open(yard.process.pid)
     wanted = peer._sock.getsockname()
     try:
-        for name in os.listdir(f"/proc/{yard.process.pid}/fd"):
+        for entry in Path(f"/proc/{yard.process.pid}/fd").iterdir():
             # pidfd_getfd has this number on every machine.
-            fd = libc.syscall(438, pidfd, int(name), 0)
+            fd = libc.syscall(438, pidfd, int(entry.name), 0)
             if fd < 0:
                 continue
             try:

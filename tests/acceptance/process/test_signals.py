@@ -75,13 +75,13 @@ def ask_for_too_much(yard: Yard) -> socket.socket:
     return slow
 
 
-def test_a_client_that_never_reads_delays_a_stop_but_not_for_ever(any_yard: Yard) -> None:
-    slow = ask_for_too_much(any_yard)
+def test_a_client_that_never_reads_delays_a_stop_but_not_for_ever(yard: Yard) -> None:
+    slow = ask_for_too_much(yard)
     started = time.monotonic()
-    any_yard.stop()
+    yard.stop()
     assert time.monotonic() - started < STOP_S
     slow.close()
-    assert_quiet(any_yard)
+    assert_quiet(yard)
 
 
 def test_a_second_sigterm_stops_at_once(any_yard: Yard) -> None:

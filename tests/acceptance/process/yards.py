@@ -1,6 +1,7 @@
 """A server on a data directory that tests end in every way there is, and start again."""
 
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ SMALL_SEGMENTS: Final = ("--segment-size", "64KiB")
 
 
 def times(count: int) -> int:
-    """Return how often to repeat something; YARD_TEST_LENGTH=20 makes every loop 20 times longer."""
+    """Return how often to repeat; YARD_TEST_LENGTH=20 makes every loop 20 times longer."""
     return count * int(os.environ.get("YARD_TEST_LENGTH", "1"))
 
 
@@ -34,7 +35,7 @@ def await_true(is_so: Callable[[], bool], what: str, within_s: float = 10.0) -> 
         if waited_s > within_s:
             raise AssertionError(f"not within {within_s} s: {what}")
         # A poll has no event to wait for; the pause only keeps it from taking a whole core.
-        time.sleep(0.002)
+        select.select([], [], [], 0.002)
     return time.monotonic() - started
 
 
@@ -42,7 +43,11 @@ class Yard:
     """One data directory, and the server that runs on it now, if one does."""
 
     def __init__(
-        self, folder: Path, *flags: str, env: dict[str, str] | None = None, before: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        before: tuple[str, ...] = (),
     ) -> None:
         """`before` is what the server is run by, such as strace and its flags."""
         self.folder = folder
@@ -61,7 +66,8 @@ class Yard:
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens."""
-        assert self._server is not None and isinstance(self._server.address, tuple)
+        assert self._server is not None
+        assert isinstance(self._server.address, tuple)
         return self._server.address
 
     def launch(self) -> Process:
@@ -116,7 +122,8 @@ class Yard:
 
     def cpu_s(self) -> float:
         """Return the processor time the server has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        line = Path(f"/proc/{self.process.pid}/stat").read_text("ascii")
+        fields = line.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def segment_numbers(self) -> list[int]:

@@ -70,11 +70,13 @@ def test_a_segment_with_nothing_alive_goes_without_being_read() -> None:
     assert site.compactor.phase != SCANNING
 
 
-def test_many_small_segments_are_brought_together() -> None:
+@pytest.mark.parametrize("size", [200, 9000])
+def test_many_small_segments_are_brought_together(size: int) -> None:
+    """The small ones are mostly empty, or well filled: either way they are too many."""
     storage = MemoryStorage()
     for number in range(SMALL_SEGMENTS_MAX + 4):
         site = OpenYard(storage, segment_size=1 << 20)
-        site.put(b"%d" % number * 200)
+        site.put(b"%02d" % number * (size // 2))
         site.commit()
         storage = storage.cut_off()
     site = OpenYard(storage, segment_size=1 << 20)
@@ -295,7 +297,9 @@ def test_a_victim_is_let_go_only_after_the_copies_are_durable() -> None:
     cold = site.journal.cold
     assert cold is not None
     calls = storage.calls
-    gone = next(at for at, call in enumerate(calls) if call.startswith(("unlink", "rename " + victim)))
+    gone = next(
+        at for at, call in enumerate(calls) if call.startswith(("unlink", "rename " + victim))
+    )
     synced = calls.index(f"sync {cold.name}", calls.index(f"write {cold.name}") + 2)
     assert synced < gone
     assert calls[gone + 1] == "sync_directory"
@@ -328,19 +332,28 @@ def test_a_victim_becomes_a_spare_where_one_is_wanted() -> None:
     check_restart(site, storage)
 
 
-def test_a_full_disk_only_delays_compaction() -> None:
+@pytest.mark.parametrize("room", ["in the hot segment", "nowhere"])
+def test_a_full_disk_only_delays_compaction(room: str) -> None:
     site, storage, jobs = filled(100)
     # Something is alive in every segment, so whatever goes must be copied first.
     remove_all(site, [job for job in jobs if job.id % 10])
+    hot = site.journal.hot
+    left = 40_000 if room == "in the hot segment" else 1000
+    while hot.size - hot.end > left:
+        site.put(b"x" * 500)
+        site.commit()
     for name in site.journal.spares:
         storage.unlink(name)
     site.journal.spares.clear()
     storage.capacity = storage.used()
+    site.journal.note_full()
     for _ in range(5):
         site.compactor.step()
         site.commit()
-    assert site.compactor.phase == SCANNING
-    recount(site.yard)
+        recount(site.yard)
+    if room == "nowhere":
+        assert site.compactor.phase == SCANNING
+        assert site.compactor.dropped_count == 0
     check_restart(site, storage)
     storage.capacity = None
     site.compact()

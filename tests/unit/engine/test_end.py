@@ -14,7 +14,8 @@ def counts(tally: Tally) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize("storage", [None, MemoryStorage()])
 def test_a_finished_job_is_gone(storage: MemoryStorage | None) -> None:
     site = OpenYard(storage)
-    lease = site.put() and site.take(site.connect().book)
+    site.put()
+    lease = site.take(site.connect().book)
     finish(site.yard, lease.job, site.now_ms)
     assert lease.job.state == GONE
     assert site.yard.jobs.get(lease.job.id) is None

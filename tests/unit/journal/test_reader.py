@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from jobyard.journal.reader import WINDOW, Reader
@@ -21,7 +23,7 @@ def test_a_reader_finds_every_batch_and_stops_at_the_first_flaw() -> None:
     found = batches(storage, site.journal.hot)
     assert [number for number, _, _ in found] == [1, 2, 3, 4]
     assert found[0][1] == SEGMENT_HEADER_SIZE
-    for (_, offset, size), (_, following, _) in zip(found, found[1:], strict=False):
+    for (_, offset, size), (_, following, _) in pairwise(found):
         assert offset + size == following
     storage.flip(site.journal.hot.name, found[2][1] + BATCH_HEADER_SIZE + 20, 1)
     assert batches(storage, site.journal.hot) == found[:2]
@@ -84,7 +86,7 @@ def test_a_batch_is_found_behind_a_flaw_wherever_it_is() -> None:
     hot = site.journal.hot
     found = batches(storage, hot)
     reader = Reader(storage, hot)
-    for (_, offset, _), (_, following, _) in zip(found, found[1:], strict=False):
+    for (_, offset, _), (_, following, _) in pairwise(found):
         assert reader.find_batch(offset + 1) == following
         stray = reader.find_stray(offset + 1)
         assert stray is not None
@@ -112,3 +114,12 @@ def test_bytes_that_only_look_like_a_batch_are_passed_over() -> None:
     reader = Reader(storage, site.journal.hot)
     assert reader.find_batch(found[1][1] + 1) == found[2][1]
     assert OpenYard(storage.cut_off()).yard.jobs.count == 3
+
+
+def test_a_file_shorter_than_it_was_found_to_be_ends_early() -> None:
+    storage = MemoryStorage()
+    site = boot(storage, b"a", b"b")
+    hot = site.journal.hot
+    found = batches(storage, hot)
+    storage.truncate(hot.name, found[-1][1] + 20)
+    assert batches(storage, hot) == found[:-1]

@@ -1,7 +1,8 @@
+from librt.strings import BytesWriter
+
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.saved import Saved
 from jobyard.model.limits import INLINE_BODY_MAX
-from librt.strings import BytesWriter
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount, snapshot
 

@@ -13,7 +13,8 @@ def test_a_job_is_born_outside_every_index_with_its_due_time_set() -> None:
 
 def test_rare_counters_cost_nothing_before_their_first_event() -> None:
     job = Job(7, Queue("q"), 3, 5, 9, 1000, 0, 60, b"", 0, BEANSTALK, RAW)
-    assert job.extra is None
+    before = job.extra
+    assert before is None
     job.tally().kicks += 2
     assert job.extra is not None
     assert job.tally().kicks == 2

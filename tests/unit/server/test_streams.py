@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -88,7 +89,7 @@ class NotedLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.later: list[tuple[float, Callable[..., object], tuple[object, ...]]] = []
 
-    def call_later(  # type: ignore[override]
+    def call_later(
         self, delay: float, callback: Callable[..., object], *args: object, **kwargs: Any
     ) -> asyncio.TimerHandle:
         self.later.append((delay, callback, args))
@@ -117,7 +118,8 @@ class Hall:
     def turn(self, count: int = 3) -> None:
         """Run the loop through a few passes."""
         for _ in range(count):
-            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
 
     def close(self) -> None:
         self.loop.close()
@@ -146,7 +148,7 @@ def test_all_that_arrives_in_one_pass_shares_a_commit(hall: Hall) -> None:
     hall.turn()
     before = hall.commits.count
     for connection, _transport, session in lines:
-        session.on_data = (lambda one: lambda: one.say(b"x", awaits=1))(session)
+        session.on_data = partial(session.say, b"x", awaits=1)
         connection.data_received(b"x")
         connection.data_received(b"x")
     hall.commits.safe = 1

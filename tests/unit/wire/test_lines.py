@@ -12,6 +12,7 @@ from jobyard.wire.lines import (
     parse_id,
     parse_kick_bound,
     parse_number,
+    tube_name_end,
     write_number,
 )
 
@@ -100,6 +101,16 @@ def test_a_tube_name_is_up_to_200_of_the_allowed_bytes_and_begins_with_no_hyphen
     wanted = re.fullmatch(rb"(?!-)[A-Za-z0-9\-+/;.$_()]{1,200}", name) is not None
     assert TUBE_NAME_SIZE_MAX == 200
     assert is_tube_name(name) == wanted
+
+
+@given(st.binary(max_size=12))
+@example(b"")
+@example(b"abc")
+@example(b"ab 1")
+def test_a_name_reaches_to_the_first_byte_that_cannot_stand_in_one(data: bytes) -> None:
+    match = re.match(rb"[A-Za-z0-9\-+/;.$_()]*", data)
+    assert match is not None
+    assert tube_name_end(data) == match.end()
 
 
 def test_every_byte_is_judged_alone() -> None:

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +15,15 @@ SIZE_MAX = 40
 # -- the two ways of reading agree -------------------------------------------------------------
 
 NUMBERS = st.sampled_from(
-    [b"0", b"1", b"2", b"007", b"4294967295", b"4294967296", b"-1", b"", b"x", b"1x", b"+1"]
-    + [b"18446744073709551615", b"18446744073709551616", b"0" * 230, b"9" * 5000]
+    (
+        *(b"0", b"1", b"2", b"007", b"4294967295", b"4294967296", b"-1", b"", b"x", b"1x", b"+1"),
+        *(b"18446744073709551615", b"18446744073709551616", b"0" * 230, b"9" * 5000),
+    )
 )
 SPACES = st.sampled_from([b" ", b" ", b" ", b"  ", b"", b"\t", b" " * 230])
-ENDS = st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\r\n", b" \r\n", b"x\r\n", b"\n", b"\r", b"\0\r\n"])
+ENDS = st.sampled_from(
+    [b"\r\n", b"\r\n", b"\r\n", b"\r\n", b" \r\n", b"x\r\n", b"\n", b"\r", b"\0\r\n"]
+)
 SIZES = st.one_of(st.integers(0, SIZE_MAX), st.sampled_from([SIZE_MAX + 1, 300]))
 
 
@@ -25,7 +31,7 @@ def join(parts: tuple[bytes, ...]) -> bytes:
     return b"".join(parts)
 
 
-WORDS = st.sampled_from([b"put", b"delete", b"reserve", b"delets", b"pus", b"Put", b"reservf", b""])
+WORDS = st.sampled_from([b"put", b"delete", b"reserve", b"deletx", b"pus", b"Put", b"reservf", b""])
 ODD_PUTS = st.tuples(
     st.just(b"put"), *([SPACES, NUMBERS] * 4), ENDS, st.binary(max_size=6), st.just(b"\r\n")
 ).map(join)
@@ -59,7 +65,7 @@ def run(stream: bytes, cuts: list[int]) -> tuple[bytes, bool, object]:
     client = site.connect()
     heard = []
     places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         if not client.session.is_finished:
             heard.append(client.say(stream[start:end]))
     client.session.end_input(site.now_ms)
@@ -356,7 +362,7 @@ def test_a_half_closed_client_gets_all_its_answers_before_the_end() -> None:
 
 
 def test_a_waiting_session_keeps_what_is_sent_ahead_for_the_server_to_limit() -> None:
-    site, client = big_job()
+    _, client = big_job()
     client.say(b"reserve\r\nreserve\r\n")
     for _ in range(4):
         client.say(b"list-tube-used\r\n" * 2000)
@@ -444,3 +450,69 @@ def test_ten_thousand_tubes_cost_one_look_each() -> None:
     assert len(site.yard.queues) == 10_001
     assert client.say(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert client.say(b"watch t9999\r\nreserve\r\n").startswith(b"WATCHING 2\r\nRESERVED 10000 1")
+
+
+def test_every_command_has_its_answer() -> None:
+    site = OpenYard()
+    client = site.connect()
+    for command, answer in (
+        (b"peek-ready", b"NOT_FOUND"),
+        (b"peek-delayed", b"NOT_FOUND"),
+        (b"peek-buried", b"NOT_FOUND"),
+        (b"put 5 0 60 1\r\na", b"INSERTED 1"),
+        (b"put 4 9 60 1\r\nb", b"INSERTED 2"),
+        (b"peek-ready", b"FOUND 1 1\r\na"),
+        (b"peek-delayed", b"FOUND 2 1\r\nb"),
+        (b"reserve-with-timeout 1junk", b"RESERVED 1 1\r\na"),
+        (b"touch 1", b"TOUCHED"),
+        (b"bury 1 7", b"BURIED"),
+        (b"peek-buried", b"FOUND 1 1\r\na"),
+        (b"kick 1x", b"KICKED 1"),
+        (b"kick-job 2", b"KICKED"),
+        (b"reserve-job 2", b"RESERVED 2 1\r\nb"),
+        (b"release 2 0 0", b"RELEASED"),
+        (b"delete 2", b"DELETED"),
+        (b"use a", b"USING a"),
+        (b"list-tube-used", b"USING a"),
+        (b"watch b", b"WATCHING 2"),
+        (b"watch b", b"WATCHING 2"),
+        (b"watch c", b"WATCHING 3"),
+        (b"list-tubes", b"OK 26\r\n---\n- default\n- a\n- b\n- c\n"),
+        (b"ignore default", b"WATCHING 2"),
+        (b"list-tubes-watched", b"OK 12\r\n---\n- c\n- b\n"),
+        (b"ignore b", b"WATCHING 1"),
+        (b"ignore nobody", b"WATCHING 1"),
+        (b"ignore c", b"NOT_IGNORED"),
+        (b"pause-tube a 1", b"PAUSED"),
+        (b"pause-tubea 0", b"PAUSED"),
+        (b"pause-tube nobody 1", b"NOT_FOUND"),
+        (b"stats-tube nobody", b"NOT_FOUND"),
+    ):
+        wanted = answer + b"\r\n"
+        assert client.say(command + b"\r\n") == wanted, command
+    for command in (b"stats", b"stats-tube a", b"stats-job 1"):
+        assert client.say(command + b"\r\n").startswith(b"OK ")
+    recount(site.yard)
+
+
+def test_every_command_refuses_what_is_no_argument_of_it() -> None:
+    client = OpenYard().connect()
+    for line in (
+        *(b"delete x", b"delete ", b"delete 1 2", b"peek -1", b"touch 1x", b"kick-job \t1"),
+        *(
+            b"release 1",
+            b"release 1 2",
+            b"release 1 2 x",
+            b"release 1 2 3 4",
+            b"bury 1",
+            b"bury x 1",
+        ),
+        *(b"kick x", b"kick ", b"kick 18446744073709551616"),
+        *(b"reserve-with-timeout x", b"reserve-with-timeout 2147483648", b"reserve x", b"statsx"),
+        *(b"use -a", b"use a b", b"use ", b"watch \xe9", b"ignore " + b"n" * 201, b"stats-tube !"),
+        *(b"pause-tube a", b"pause-tube a x", b"pause-tube a 1x", b"pause-tube !a 1"),
+        *(b"pause-tube  -a 1", b"peek-ready ", b"list-tubes 1", b"quick-job 1"[1:]),
+    ):
+        wanted = UNKNOWN if line.startswith(b"uick") else BAD
+        assert client.say(line + b"\r\n") == wanted, line
+    assert client.say(b"list-tube-used\r\n") == b"USING default\r\n"
