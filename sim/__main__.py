@@ -3,10 +3,10 @@
     python -m sim --seeds 2000              that many seeds, from a start drawn from the clock
     python -m sim --seeds 2000 --start 1    always the same ones
     python -m sim --seed 42                 one seed; its trace hash, and its story if it failed
-    python -m sim --bug NAME                plant a bug (see `sim.bugs`) and see it found
+    python -m sim --bug NAME --start 1      plant a bug (see `sim.bugs`) and look for it
 
-Exit code 1 if any seed failed. A planted bug must be planted before the yard is imported, hence the
-imports inside.
+Exit code 1 if any seed failed, or if none found the bug. A bug must be planted before the yard is
+imported, hence the imports inside.
 """
 
 import argparse
@@ -40,8 +40,11 @@ def main() -> int:
     first: int | None = arguments.start
     if first is None:
         first = time.time_ns() // 1_000_000 % 1_000_000_000
+    seeds = range(first, first + arguments.seeds)
+    if arguments.bug is not None:
+        return _look_for(arguments.bug, seeds, kind)
     report = Report(is_verbose=arguments.verbose)
-    return report.run(range(first, first + arguments.seeds), arguments.jobs, kind)
+    return report.run(seeds, arguments.jobs, kind)
 
 
 def _tell_one(seed: int, kind: "type[World]") -> int:
@@ -53,6 +56,18 @@ def _tell_one(seed: int, kind: "type[World]") -> int:
         print(f"failed: {outcome.invariant}")
     print(f"seed {seed} trace {outcome.digest:08x}")
     return 1 if outcome.invariant else 0
+
+
+def _look_for(name: str, seeds: range, kind: "type[World]") -> int:
+    from sim.run import find_failure  # noqa: PLC0415
+
+    bug = bugs.BUGS[name]
+    found = find_failure(seeds, kind, tuple(sorted(bug.found_by)))
+    if found is None:
+        print(f"{name} ({bug.story}) was not found in {len(seeds)} seeds")
+        return 1
+    print(f"{name} ({bug.story}) was found by seed {found.seed}: {found.invariant}")
+    return 0
 
 
 class Report:

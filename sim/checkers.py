@@ -187,16 +187,20 @@ class Restart:
         )
 
     def _fits(self, memory: Memory, found: Job) -> bool:
-        counts = describe(found)[9:]
-        is_alike = found.rank == memory.rank and found.delay_ms == memory.delay_ms
-        if self._model.records.may_skip and counts[1] < memory.counts[1]:
-            # Records of leases that ran out may be missing; no later record makes up for them.
-            counts = (counts[0], memory.counts[1], *counts[2:])
-        if not is_alike or counts != memory.counts:
+        if found.rank != memory.rank or not self._is_counted(memory, found):
             return False
         if memory.state != DELAYED:
             return found.state == memory.state
         return any(self._is_due(memory, wall, found) for wall in memory.walls)
+
+    def _is_counted(self, memory: Memory, found: Job) -> bool:
+        """Compare counts and the last delay; on a full disk some may have gone unrecorded."""
+        counts = describe(found)[9:]
+        if not self._model.records.may_skip:
+            return found.delay_ms == memory.delay_ms and counts == memory.counts
+        is_alike = memory.state != DELAYED or found.delay_ms == memory.delay_ms
+        fewer = all(n <= most for n, most in zip(counts[:3], memory.counts[:3], strict=True))
+        return is_alike and fewer and counts[3:] == memory.counts[3:]
 
     def _is_due(self, memory: Memory, wall: int, found: Job) -> bool:
         now_ms = self._now + self._base
@@ -388,30 +392,45 @@ def _batches(data: bytes, number: int) -> Iterator[tuple[int, int, bytes]]:
             return
 
 
-def check_flip(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng: Random) -> str:
-    """Flip one bit of what is known to be on disk; a start must refuse it or show no difference.
+def check_damage(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng: Random) -> str:
+    """Damage what is known to be on disk; a start must refuse it or show no difference.
 
     Returns what came of it.
     """
     disk = before.clone()
     ranges = known_ranges(disk)
     if not ranges:
-        return "nothing to flip"
-    name, start, end = ranges[int(rng.random() * len(ranges))]
-    at = start + int(rng.random() * (end - start))
-    disk.files[name].view[at] ^= 1 << int(rng.random() * 8)
+        return "nothing to damage"
+    what, where = _damage(disk, ranges, rng)
     try:
         again = open_copy(disk, swarm, now_ms)
     except JournalDamaged:
-        return "flip refused"
+        return f"{what} refused"
     wanted = dump(yard)
     found = dump(again)
     damaged = _unreadable(found, wanted)
     if damaged is None:
-        raise Violation("silent damage", f"{name} at {at}: {found} is not {wanted}")
+        raise Violation("silent damage", f"{what}, {where}: {found} is not {wanted}")
     for number in damaged:
         _check_set_aside(again, number, now_ms)
-    return "flip found in a body" if damaged else "flip without effect"
+    return f"{what} found in a body" if damaged else f"{what} without effect"
+
+
+def _damage(disk: VirtualDisk, ranges: list[tuple[str, int, int]], rng: Random) -> tuple[str, str]:
+    """Flip a bit, or lose the end or all of a file that is not the newest of its temperature."""
+    name, start, end = ranges[int(rng.random() * len(ranges))]
+    view = disk.files[name].view
+    at = start + int(rng.random() * (end - start))
+    newest = {bytes(disk.files[each].view[20:24]): each for each, _, _ in ranges}
+    chance = rng.random()
+    if chance < 0.7 or name in newest.values():
+        view[at] ^= 1 << int(rng.random() * 8)
+        return "flip", f"{name} at {at}"
+    if chance < 0.85:
+        del view[at:]
+        return "lost end", f"{name} at {at}"
+    disk.unlink(name)
+    return "lost file", name
 
 
 def _unreadable(found: Dump, wanted: Dump) -> list[int] | None:

@@ -59,16 +59,18 @@ class Records:
         # The newest record that an answer may wait for, and the newest that was surely made.
         self.waited = 0
         self.certain = 0
-        # A full disk may go without records that nobody waits for.
+        # A full disk may go without records that change nothing but counts.
         self.may_skip = False
         # Wall minus world time as the journal knows it.
         self.wall_offset = 0
         # Jobs with entries that a power cut might take back.
         self.recent: list[ModelJob] = []
 
-    def add(self, job: ModelJob, state: int, *, waited: bool = True) -> None:
-        """Note the record of a change."""
-        is_sure = waited or not self.may_skip
+    def add(
+        self, job: ModelJob, state: int, *, waited: bool = True, is_light: bool = False
+    ) -> None:
+        """Note the record of a change; a light one changes nothing that a restart would not."""
+        is_sure = not self.may_skip or (waited and not is_light)
         self.count += 1
         memory = Memory(job, state, set())
         if state == DELAYED:
@@ -80,8 +82,8 @@ class Records:
         self.recent.append(job)
         if is_sure:
             self.certain = self.count
-        if waited:
-            self.waited = job.waited = self.count
+            if waited:
+                self.waited = job.waited = self.count
 
     def add_gone(self, job: ModelJob) -> None:
         """Note the record of a removal."""

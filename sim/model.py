@@ -254,12 +254,13 @@ class Model:
             return
         self._leave(job)
         job.releases += 1
+        is_light = job.rank == command.b and command.c == 0
         job.rank = command.b
         job.delay_ms = command.c * 1000
         job.due = self.now + job.delay_ms
         state = DELAYED if job.delay_ms else READY
         self.enter(job, state)
-        self.records.add(job, state)
+        self.records.add(job, state, is_light=is_light)
         awaited = self.records.waited
         self._offer(job.tube)
         client.say(b"RELEASED\r\n", awaited)

@@ -156,7 +156,7 @@ _FAULTS: Final = (
     ("slow-sync", 0.3),
     ("clock", 0.35),
     ("network", 0.5),
-    ("flip", 0.4),
+    ("damage", 0.4),
     ("freeze", 0.3),
     ("many-ids", 0.3),
 )

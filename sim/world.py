@@ -166,8 +166,8 @@ class World:
             raise Violation("ids", story)
         if self.rng.random() < 0.3:
             checkers.check_repeatable(before, yard, swarm, self.now_ms())
-        if "flip" in swarm.faults:
-            self.reach(checkers.check_flip(before, yard, swarm, self.now_ms(), self.rng))
+        if "damage" in swarm.faults:
+            self.reach(checkers.check_damage(before, yard, swarm, self.now_ms(), self.rng))
         restart.collapse(cut)
         checkers.check_yard(yard, model)
         if "many-ids" in swarm.faults:

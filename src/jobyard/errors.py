@@ -41,6 +41,10 @@ class JournalDamaged(Exception):
         self.why = why
 
 
+class JournalNewer(JournalDamaged):
+    """The journal is whole, but a later version of Jobyard wrote it."""
+
+
 class StartRefused(Exception):
     """The server cannot start as asked; the text is the one line the user sees."""
 

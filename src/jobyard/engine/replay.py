@@ -61,6 +61,9 @@ class Replay:
         # Segments whose bases were saved elsewhere before a crash: compaction must finish these
         # first, or a kill record could go before the last copy of what it kills.
         self.superseded: set[int] = set()
+        # Whether queues whose names are lost get new ones, and which did.
+        self.names_lost: bool = False
+        self.renamed: list[Queue] = []
 
     def apply_batch(self, data: bytes, at: i64, head: BatchHead, segment: Segment) -> None:
         """Apply every record of one batch, found at `at` in `data`."""
@@ -282,12 +285,20 @@ class Replay:
         if name is not None:
             raise JournalDamaged(name, 0, "the segment is missing")
         yard = self._yard
+        if self.names_lost:
+            self._name_lost()
         yard.settle(self._now_ms)
         if "" in yard.queues:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.ledger.forget_queue(queue)
+
+    def _name_lost(self) -> None:
+        for queue in self._queues.values():
+            if not queue.name:
+                queue.name = f"lost-{queue.number}"
+                self.renamed.append(queue)
 
 
 @final
@@ -302,7 +313,9 @@ class Recovered:
         self.segments_count: i64 = len(recovery.segments)
 
 
-def replay_all(yard: Yard, storage: Storage, now_ms: i64) -> tuple[Replay, Recovery]:
+def replay_all(
+    yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = False
+) -> tuple[Replay, Recovery]:
     """Read the whole journal into an empty yard, changing nothing on disk."""
     recovery = Recovery(storage)
     recovery.survey()
@@ -310,6 +323,7 @@ def replay_all(yard: Yard, storage: Storage, now_ms: i64) -> tuple[Replay, Recov
     for segment in recovery.segments:
         journal.segments[segment.number] = segment
     replay = Replay(yard, now_ms)
+    replay.names_lost = names_lost
     yard.is_replaying = True
     merge = Merge(storage, recovery)
     ends = {segment.number: segment.end for segment in recovery.segments}
@@ -327,10 +341,10 @@ def replay_all(yard: Yard, storage: Storage, now_ms: i64) -> tuple[Replay, Recov
     return replay, recovery
 
 
-def open_yard(yard: Yard, storage: Storage, now_ms: i64) -> Recovered:
+def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = False) -> Recovered:
     """Recover a yard from its journal and begin a new segment; only then may it be served."""
     journal = yard.journal
-    replay, recovery = replay_all(yard, storage, now_ms)
+    replay, recovery = replay_all(yard, storage, now_ms, names_lost=names_lost)
     _resume(journal, storage, recovery)
     fields = HeadFields(recovery.epoch, 0, journal.next_id)
     fields.durable = recovery.next_number - 1
@@ -338,6 +352,9 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64) -> Recovered:
     for segment in recovery.segments:
         segment.is_sealed = True
     journal.start()
+    recovery.clear()
+    for queue in replay.renamed:
+        journal.append_name(queue, queue.name.encode())
     return Recovered(replay, recovery)
 
 

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 
 from jobyard.errors import StorageFull
 from jobyard.journal.ledger import Ledger
+from jobyard.journal.newest import note_newest
 from jobyard.journal.record import (
     DROPPED_SIZE,
     END_SIZE,
@@ -29,6 +30,7 @@ from jobyard.journal.record import (
     MOVE_SIZE,
     MOVED_SIZE,
     PUT_SIZE,
+    QUEUE_SIZE,
     STATE_SIZE,
     write_alive,
     write_clean,
@@ -57,7 +59,7 @@ from jobyard.journal.segment import (
     spare_name,
 )
 from jobyard.journal.storage import Storage
-from jobyard.model.job import GONE, Job
+from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
 
@@ -243,6 +245,7 @@ class Journal:
         self.seal_batch()
         self.seal_segment(self.hot)
         self.hot = fresh
+        note_newest(self.storage(), self.hot.number)
         self._append_alive()
 
     def start(self) -> None:
@@ -252,6 +255,7 @@ class Journal:
         except StorageFull:
             # The spares of the last boot have their space already.
             self.hot = self.open_segment(HOT, self.segment_size)
+        note_newest(self.storage(), self.hot.number)
         self._append_alive()
         self.commit()
 
@@ -335,7 +339,7 @@ class Journal:
         self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
     ) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
-        if self.is_full and not waited:
+        if self.is_full and state == READY and rank == job.rank:
             # A crash would bring the job back to the same state.
             return
         self.make_room(STATE_SIZE + END_SIZE)
@@ -368,10 +372,17 @@ class Journal:
 
     def append_queue(self, queue: Queue, name: bytes) -> None:
         """Append the name behind a queue's number; the caller has made the room."""
-        number = self.next_queue
-        self.next_queue = number + 1
-        queue.number = number
-        write_queue(self._part1, number, queue.next_seq, name)
+        queue.number = self.next_queue
+        self.next_queue += 1
+        self._append_name(queue, name)
+
+    def append_name(self, queue: Queue, name: bytes) -> None:
+        """Append a new name for a queue that has a number."""
+        self.make_room(QUEUE_SIZE + len(name))
+        self._append_name(queue, name)
+
+    def _append_name(self, queue: Queue, name: bytes) -> None:
+        write_queue(self._part1, queue.number, queue.next_seq, name)
         self.records_count += 1
         self.ledger.hold_queue(queue, self.hot)
 

@@ -16,12 +16,12 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
-from jobyard.errors import JournalDamaged
+from jobyard.errors import JournalDamaged, JournalNewer
+from jobyard.journal.newest import check_newest
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
-    BATCH_MAGIC_BYTES,
     FORMAT,
     SEAL_MAGIC,
     SEAL_SIZE,
@@ -114,6 +114,7 @@ class Recovery:
             number = segment_number(name)
             if number > 0:
                 self._read_header(name, number)
+        check_newest(self._storage)
         for temperature in (0, 1):
             self._survey_tail([s for s in self.segments if s.temperature == temperature])
         self.segments = [s for s in self.segments if s not in self.empty]
@@ -167,7 +168,7 @@ class Recovery:
             and read_i64_le(header, 56) == crc32(header[:56])
         )
         if whole and read_i32_le(header, 8) > FORMAT:
-            raise JournalDamaged(name, 8, "written by a newer Jobyard; this one cannot read it")
+            raise JournalNewer(name, 8, "written by a newer Jobyard; this one cannot read it")
         if not whole or read_i32_le(header, 12) != number:
             # A header is synced before the first batch is written, so a bad one means no batches,
             # unless batches of this very segment say otherwise.
@@ -221,20 +222,29 @@ class Recovery:
     def _torn_bytes(self, tail: Tail) -> i64:
         """Return the size of what was begun behind the end of a tail: nothing, mostly.
 
-        A recycled file is full of an older use's batches there; those are no torn tail.
+        A recycled file is full of an older use's batches there; those are no torn tail. What was
+        begun is known by two of the three: its segment, its boot, and a number not yet durable.
         """
-        head = self._storage.read(tail.segment.name, tail.end, BATCH_HEADER_SIZE)
-        if len(head) < BATCH_HEADER_SIZE or not head.startswith(BATCH_MAGIC_BYTES):
-            return 0
-        begun = BatchHead(head, 0)
-        return begun.total_size() if begun.segment == tail.segment.number else 0
+        segment = tail.segment
+        data = self._storage.read(segment.name, tail.end, BATCH_HEADER_SIZE)
+        if len(data) < BATCH_HEADER_SIZE:
+            return len(data)
+        head = BatchHead(data, 0)
+        signs = 1 if head.segment == segment.number else 0
+        signs += 1 if head.epoch == self.epoch else 0
+        signs += 1 if head.number > self.durable else 0
+        return min(max(head.total_size(), 1), segment.size - tail.end) if signs >= 2 else 0
+
+    def torn(self) -> list[Segment]:
+        """Return the segments that a start will cut and seal."""
+        return [tail.segment for tail in self._tails if not tail.is_sealed]
 
     def streams(self) -> list[list[Segment]]:
         """Return the hot and the cold segments, each in the order of their batches."""
         return [[s for s in self.segments if s.temperature == t] for t in (0, 1)]
 
     def mend(self, fields: HeadFields) -> None:
-        """Make the cut final: uncertain batches written again, seals set, empty files removed."""
+        """Make the cut final: uncertain batches written again, then seals set."""
         storage = self._storage
         for tail in self._tails:
             # What precedes a seal must be on disk before it.
@@ -243,9 +253,12 @@ class Recovery:
         for tail in self._tails:
             if not tail.is_sealed:
                 self._seal(tail, fields)
+
+    def clear(self) -> None:
+        """Remove segments that never held a batch, once a newer one has been begun."""
         for segment in self.empty:
-            storage.unlink(segment.name)
-        storage.sync_directory()
+            self._storage.unlink(segment.name)
+        self._storage.sync_directory()
 
     def _write_again(self, tail: Tail) -> None:
         """Write once more what is not known to be on disk: maybe only the page cache has it."""

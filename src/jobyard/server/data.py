@@ -8,23 +8,26 @@ if its own bytes are.
 from pathlib import Path
 from typing import Final, TextIO
 
-from jobyard.engine.replay import replay_all
+from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
-from jobyard.errors import JournalDamaged, StorageFailed
+from jobyard.errors import JournalDamaged, JournalNewer, StorageFailed
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.journal import Journal
+from jobyard.journal.journal import FIRST_SEGMENT_SIZE, Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery
 from jobyard.journal.segment import (
     SEAL_MAGIC,
     SEAL_SIZE,
     SEGMENT_HEADER_SIZE,
+    BatchHead,
     HeadFields,
     Segment,
     encode_seal,
     encode_segment_header,
+    restamp_part2,
     segment_number,
 )
+from jobyard.model.queue import Queue
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
 
@@ -37,7 +40,6 @@ def check(directory: Path, out: TextIO) -> int:
     storage = FileStorage(directory)
     try:
         damage = _damage(storage, out)
-        damage += _long_body_damage(storage)
     except StorageFailed as error:
         damage = [str(error)]
     finally:
@@ -51,7 +53,7 @@ def check(directory: Path, out: TextIO) -> int:
 def _damage(storage: FileStorage, out: TextIO) -> list[str]:
     """Replay the journal as a start would, and tell what it holds."""
     try:
-        yard, recovery = _replay(storage)
+        yard, recovery, _ = _replay(storage)
     except JournalDamaged as error:
         return [str(error)]
     out.write(
@@ -61,14 +63,20 @@ def _damage(storage: FileStorage, out: TextIO) -> list[str]:
     )
     if recovery.cut_bytes > 0:
         out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
-    return []
+    return _long_body_damage(storage, recovery)
 
 
-def _replay(storage: FileStorage) -> tuple[Yard, Recovery]:
-    journal = Journal(storage, 1, ids_ahead=False)
-    yard = Yard(journal, Bodies(journal, _NO_BODIES))
-    _replayed, recovery = replay_all(yard, storage, Clock().now_ms())
-    return yard, recovery
+def _replay(
+    storage: FileStorage, *, names_lost: bool = False
+) -> tuple[Yard, Recovery, list[Queue]]:
+    yard = _new_yard(storage)
+    replay, recovery = replay_all(yard, storage, Clock().now_ms(), names_lost=names_lost)
+    return yard, recovery, replay.renamed
+
+
+def _new_yard(storage: FileStorage) -> Yard:
+    journal = Journal(storage, FIRST_SEGMENT_SIZE, ids_ahead=False)
+    return Yard(journal, Bodies(journal, _NO_BODIES))
 
 
 def _segments(storage: FileStorage) -> list[Segment]:
@@ -76,19 +84,30 @@ def _segments(storage: FileStorage) -> list[Segment]:
     return [Segment(segment_number(name), 0, storage.size(name)) for name in names]
 
 
-def _long_body_damage(storage: FileStorage) -> list[str]:
-    """Test the bodies that a start does not read."""
-    damage: list[str] = []
-    for segment in _segments(storage):
-        reader = Reader(storage, segment)
-        while True:
-            offset = reader.offset
-            head = reader.next()
-            if head is None or head.magic == SEAL_MAGIC:
-                break
-            if not reader.is_part2_whole(head, offset):
-                damage.append(f"{segment.name} at offset {offset}: a long body is damaged")
-    return damage
+def _damaged_long_bodies(storage: FileStorage, segment: Segment) -> list[tuple[int, BatchHead]]:
+    """Return the batches of a segment with damaged long bodies, which a start does not read."""
+    damaged: list[tuple[int, BatchHead]] = []
+    reader = Reader(storage, segment)
+    while True:
+        offset = reader.offset
+        head = reader.next()
+        if head is None:
+            # A torn tail, or a flaw that a start finds by itself.
+            return damaged
+        if head.magic == SEAL_MAGIC:
+            return damaged
+        if not reader.is_part2_whole(head, offset):
+            damaged.append((offset, head))
+
+
+def _long_body_damage(storage: FileStorage, recovery: Recovery) -> list[str]:
+    cut_names = [segment.name for segment in recovery.torn()]
+    return [
+        f"{segment.name} at offset {offset}: a long body is damaged"
+        for segment in _segments(storage)
+        if segment.name not in cut_names
+        for offset, _head in _damaged_long_bodies(storage, segment)
+    ]
 
 
 def repair(directory: Path, out: TextIO) -> int:
@@ -97,17 +116,46 @@ def repair(directory: Path, out: TextIO) -> int:
     try:
         for _ in range(len(storage.names()) + 1):
             try:
-                yard, _recovery = _replay(storage)
+                _recover(storage, out)
+            except JournalNewer as error:
+                out.write(f"not repaired: {error}\n")
+                return EXIT_DAMAGED
             except JournalDamaged as error:
                 out.write(f"damaged: {error}\n")
                 _repair_segment(directory, storage, error.name, out)
                 continue
-            out.write(f"{yard.jobs.count} jobs can be served\n")
             return 0
     finally:
         storage.close()
     out.write("the damage could not be repaired\n")
     return EXIT_DAMAGED
+
+
+def _recover(storage: FileStorage, out: TextIO) -> None:
+    """Read everything back as a start would; queues whose names are lost get new ones, for good."""
+    yard, recovery, renamed = _replay(storage, names_lost=True)
+    torn = recovery.torn()
+    for segment in _segments(storage):
+        if segment.name not in [one.name for one in torn]:
+            _repair_long_bodies(storage, segment, out)
+    if renamed:
+        yard = _new_yard(storage)
+        open_yard(yard, storage, Clock().now_ms(), names_lost=True)
+        yard.journal.close()
+        out.writelines(f"named {queue.name}: its old name is lost\n" for queue in renamed)
+    out.write(f"{yard.jobs.count} jobs can be served\n")
+
+
+def _repair_long_bodies(storage: FileStorage, segment: Segment, out: TextIO) -> None:
+    """Let batches vouch for their bodies as they are; a job whose body is wrong will be buried."""
+    for offset, head in _damaged_long_bodies(storage, segment):
+        batch = storage.read(segment.name, offset, head.total_size())
+        storage.write(segment.name, offset, restamp_part2(batch, head.part1_size))
+        storage.sync(segment.name)
+        out.write(
+            f"{segment.name} at offset {offset}: a long body is damaged; "
+            f"its job will be buried when its turn comes\n"
+        )
 
 
 def _repair_segment(directory: Path, storage: FileStorage, name: str, out: TextIO) -> None:
@@ -151,6 +199,8 @@ def _readable_batches(storage: FileStorage, segment: Segment) -> list[bytes]:
         elif head.magic == SEAL_MAGIC:
             break
         else:
-            batches.append(storage.read(segment.name, offset, head.total_size()))
+            batch = storage.read(segment.name, offset, head.total_size())
+            is_whole = reader.is_part2_whole(head, offset)
+            batches.append(batch if is_whole else restamp_part2(batch, head.part1_size))
             segment.last_batch = head.number
     return batches

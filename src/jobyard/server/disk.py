@@ -5,6 +5,7 @@ sync is never retried: after a failed one the kernel may have dropped the dirty 
 second sync could succeed without them.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -117,7 +118,8 @@ class FileStorage(Storage):
                 _pwrite(fd, bytes(size), 0)
             os.fdatasync(fd)
         except OSError as error:
-            os.unlink(name, dir_fd=self._directory_fd)
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self._directory_fd)
             if error.errno in _NO_ROOM:
                 raise StorageFull(name) from error
             raise _failed("create", name, error) from error

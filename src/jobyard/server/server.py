@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Final, final
 
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
@@ -33,7 +32,7 @@ from jobyard.server.sockets import Listener, close_doors, open_doors
 from jobyard.server.streams import StreamTurns
 from jobyard.server.turn import Turns
 from jobyard.sessions.beanstalk.door import BeanstalkDoor
-from jobyard.sessions.beanstalk.session import BeanstalkEntrance
+from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 
 EXIT_DAMAGED: Final = 3
 # What a stop waits for clients to take their last answers.
@@ -175,7 +174,7 @@ class Server:
         ) as runner:
             try:
                 runner.run(self._until_stopped(hot))
-            except (StorageFailed, JournalDamaged) as error:
+            except (StorageFailed, StorageFull, JournalDamaged) as error:
                 return self._fail(error)
         return 0
 
@@ -234,8 +233,11 @@ class Server:
 
         turns = StreamTurns(loop, self._turns, self._gate, self._clock, on_failure)
 
+        committer = self._committer
+
         def wake() -> None:
-            loop.call_soon_threadsafe(self._collect, turns, on_failure)
+            assert committer is not None
+            loop.call_soon_threadsafe(turns.collect, committer.collect)
 
         self._waker = wake
         servers = [
@@ -261,15 +263,6 @@ class Server:
             await stop.wait_empty(STOP_WAIT_S)
         self._finish()
         return 0
-
-    def _collect(self, turns: StreamTurns, on_failure: Callable[[BaseException], None]) -> None:
-        assert self._committer is not None
-        try:
-            self._committer.collect()
-        except StorageFailed as error:
-            on_failure(error)
-            return
-        turns.schedule()
 
     # -- signals and the end -------------------------------------------------------------------
 
@@ -298,7 +291,7 @@ class Server:
     def _fail(self, error: BaseException) -> int:
         """Stop at once: nothing that was not safe has been answered, and nothing will be."""
         self._turns.stop()
-        if not isinstance(error, StorageFailed | JournalDamaged):
+        if not isinstance(error, StorageFailed | StorageFull | JournalDamaged):
             raise error
         self._log.error("storage failed; stopping without an answer", error=str(error))
         return EXIT_FAILED

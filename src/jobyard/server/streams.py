@@ -73,6 +73,11 @@ class StreamTurns:
             self.has_failed = True
             self._on_failure(error)
 
+    def collect(self, collect: Callable[[], None]) -> None:
+        """Take in what the worker thread has done."""
+        self.guard(collect)
+        self.schedule()
+
     def _end(self) -> None:
         now_ms = self.clock.now_ms()
         self.turns.begin(now_ms)

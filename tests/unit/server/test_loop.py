@@ -21,7 +21,7 @@ from jobyard.server.loop import (
     connections_limit,
 )
 from jobyard.server.turn import Turns
-from jobyard.sessions.beanstalk.session import BeanstalkEntrance
+from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from tests.support.yards import OpenYard
 
 WAIT_S = 10.0

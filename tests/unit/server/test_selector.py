@@ -18,7 +18,7 @@ from jobyard.journal.gate import Gate
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.selector import YardSelector
 from jobyard.server.turn import Turns
-from jobyard.sessions.beanstalk.session import BeanstalkEntrance
+from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from tests.support.yards import OpenYard
 
 WAIT_S = 10.0

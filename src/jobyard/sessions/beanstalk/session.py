@@ -22,7 +22,7 @@ from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.beanstalk import statistics, words
 from jobyard.sessions.beanstalk.door import BeanstalkDoor
-from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
+from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
     CRLF,
     is_tube_name,
@@ -589,15 +589,3 @@ class BeanstalkSession(Session, Holder):
         self.out.write(data)
         self.out.write(CRLF)
         self._wait_for(self._yard.journal.newest())
-
-
-@final
-class BeanstalkEntrance(Entrance):
-    """Makes the sessions of one door."""
-
-    def __init__(self, door: BeanstalkDoor) -> None:
-        self._door = door
-
-    def enter(self, peer: Peer) -> Session:
-        """Return the session of a new connection."""
-        return BeanstalkSession(self._door, peer)

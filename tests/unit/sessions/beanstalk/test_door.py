@@ -1,7 +1,7 @@
 import pytest
 
 from jobyard.sessions.beanstalk.door import Facts
-from jobyard.sessions.beanstalk.session import BeanstalkEntrance
+from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from tests.support.yards import Ears, OpenYard
 
 
