@@ -101,7 +101,7 @@ class Boot:
                 self.finish_sync()
             return
         self.write()
-        if journal.ids_at_risk() and journal.durable < journal.written:
+        if self.are_ids_at_risk():
             self.sync_now()
         elif self.late is None and self.is_sync_due(now_ms):
             self._synced_ms = now_ms
@@ -109,6 +109,11 @@ class Boot:
             if not is_late:
                 self.finish_sync()
         self.gate.release(journal.written)
+
+    def are_ids_at_risk(self) -> bool:
+        """Tell whether ids were issued past the limit that the disk knows of."""
+        journal = self.journal
+        return journal.ids_at_risk() and journal.durable < journal.written
 
     def sync_now(self) -> None:
         """Sync everything written, at once."""
@@ -138,7 +143,7 @@ class Boot:
     def add_spare(self) -> None:
         """Make a spare file ahead of need, as a server does while it is idle."""
         journal = self.journal
-        if journal.is_full or journal.spares_wanted(0) == 0:
+        if journal.is_full or journal.spares_wanted() == 0:
             return
         name = journal.new_spare_name()
         try:

@@ -248,13 +248,13 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.engine.compaction",
-                "        if self._journal.durable < self._after:\n            return False\n",
-                "",
+                "        self._after = self._journal.open_number - 1\n",
+                "        self._after = 0\n",
             ),
             Change(
                 "jobyard.engine.compaction",
-                "        if journal.durable < self._after:\n            return False\n",
-                "",
+                "        self._after = self._journal.open_number\n",
+                "        self._after = 0\n",
             ),
         ),
     ),
@@ -357,8 +357,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.journal.journal",
-                "return self._room() - taken < self._promised(needed)",
-                "return False",
+                "            if self._is_short(needed):\n                return False\n",
+                "",
             ),
         ),
     ),

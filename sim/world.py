@@ -170,10 +170,6 @@ class World:
             self.reach(checkers.check_damage(before, yard, swarm, self.now_ms(), self.rng))
         restart.collapse(cut)
         checkers.check_yard(yard, model)
-        if "many-ids" in swarm.faults:
-            # As if that many jobs had come and gone.
-            yard.journal.next_id += int(self.rng.random() * 250_000)
-            model.next_id = int(yard.journal.next_id)
         self.promises.restart(model.records.count)
         self._refusals_count = self.disk.refusals_count
 
@@ -237,6 +233,12 @@ class World:
             self.wall_offset += rng.choice((-3_600_000, -2000, 1500, 3_600_000, 315_360_000_000))
             self.reach("wall clock jump")
             self.note(f"the wall clock jumps to {self.wall_offset}")
+        if "many-ids" in faults and rng.random() < 0.04:
+            # As if that many jobs had come and gone.
+            self.boot.journal.next_id += int(rng.random() * 400_000)
+            self.model.next_id = int(self.boot.journal.next_id)
+            if rng.random() < 0.3:
+                disk.stop_in = int(rng.random() * 8)
         if rng.random() < odds:
             self._end_process()
 
@@ -457,11 +459,10 @@ class World:
     def commit(self, *, is_late: bool) -> None:
         """Commit what was appended; a late sync is left under way."""
         boot = self.boot
-        hot = boot.journal.hot.number
         boot.commit(self.now_ms(), is_late=is_late)
         if boot.late is not None:
             self.reach("late sync")
-        if boot.journal.hot.size > boot.journal.segment_size and hot != boot.journal.hot.number:
+        if boot.journal.hot.size > boot.journal.segment_size:
             self.reach("long segment")
         self.promises.note_write(int(boot.journal.written), self.model.records.count)
         self._note_durable()

@@ -26,7 +26,7 @@ GIB: Final = 1 << 30
 SEGMENT_SIZE_MIN: Final = 64 * KIB
 # Recovery reads a segment's batches as one unit of work; past this a start would stall on one.
 SEGMENT_SIZE_MAX: Final = 4 * GIB
-SEGMENT_SIZE_DEFAULT: Final = 64 * MIB
+SEGMENT_SIZE_DEFAULT: Final = 32 * MIB
 BODY_MEMORY_DEFAULT: Final = 1 * GIB
 # More than any machine has: the size arithmetic stays far inside 64 bits.
 BODY_MEMORY_MAX: Final = 1 << 50

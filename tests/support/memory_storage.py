@@ -1,9 +1,9 @@
 """A directory in memory that knows what a power cut would leave of it.
 
-Every file has two contents: what a read sees, and what the disk holds. `sync` makes the second
-equal the first for one file, `sync_directory` does it for the names; nothing else does. `killed`
-and `cut_off` return the directory as the next process would find it. A script can stop the process
-at any call, make the disk full, or fail a sync.
+Every file has two contents: what a read sees, and what the disk holds. `sync` brings to the disk
+what was written to one file since, `sync_directory` does it for the names; nothing else does.
+`killed`, `cut_off` and `forgotten` return the directory as the next process would find it. A script
+can stop the process at any call, make the disk full, or fail a sync.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,25 @@ class PowerCut(Exception):
 
 
 class File:
-    """What is read, and what the disk holds."""
+    """What is read, what the disk holds, and where the two may differ."""
 
     def __init__(self, data: bytes) -> None:
         self.seen = bytearray(data)
-        self.durable = bytes(data)
+        self.durable = bytearray(data)
+        self.dirty: list[tuple[int, int]] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Change what is read."""
+        self.seen[offset : offset + len(data)] = data
+        self.dirty.append((offset, offset + len(data)))
+
+    def sync(self) -> None:
+        """Bring what was written since the last sync to the disk, and nothing else."""
+        size = len(self.seen)
+        self.durable = self.durable[:size].ljust(size, b"\0")
+        for start, end in self.dirty:
+            self.durable[start:end] = self.seen[start:end]
+        self.dirty.clear()
 
 
 class MemoryStorage(Storage):
@@ -45,13 +59,20 @@ class MemoryStorage(Storage):
 
     def cut_off(self) -> "MemoryStorage":
         """Return what is left when the power goes: only what was synced."""
-        return _copy({name: file.durable for name, file in self._durable_names.items()})
+        return _copy({name: bytes(file.durable) for name, file in self._durable_names.items()})
+
+    def forgotten(self) -> "MemoryStorage":
+        """Return what is left after a failed sync: reads still see what no sync will bring."""
+        left = self.killed()
+        for name, file in self.files.items():
+            left.files[name].durable = bytearray(file.durable)
+        return left
 
     def flip(self, name: str, offset: int, bit: int) -> None:
         """Damage one bit, in memory and on disk."""
         file = self.files[name]
         file.seen[offset] ^= 1 << bit
-        file.durable = bytes(file.seen)
+        file.durable[offset] ^= 1 << bit
 
     def _enter(self, call: str, *names: str) -> None:
         if self.stop_at is not None and self.calls_count >= self.stop_at:
@@ -87,16 +108,15 @@ class MemoryStorage(Storage):
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         self._enter("write", name)
-        seen = self.files[name].seen
-        assert offset <= len(seen), "a write leaves a gap"
-        seen[offset : offset + len(data)] = data
+        file = self.files[name]
+        assert offset <= len(file.seen), "a write leaves a gap"
+        file.write(offset, data)
 
     def sync(self, name: str) -> None:
         self._enter("sync", name)
         if self.fail_sync:
             raise StorageFailed(f"sync {name}: an error of the disk")
-        file = self.files[name]
-        file.durable = bytes(file.seen)
+        self.files[name].sync()
 
     def truncate(self, name: str, size: int) -> None:
         self._enter("truncate", name)

@@ -63,7 +63,7 @@ def test_nothing_given_is_the_defaults(desk: Desk) -> None:
     assert config.durability == "sync"
     assert config.beanstalk == "127.0.0.1:11300"
     assert config.max_job_size == 65535
-    assert config.segment_size == 64 * MIB
+    assert config.segment_size == 32 * MIB
     assert config.body_memory == GIB
     assert not config.memory
     assert not config.allow_public_bind
@@ -125,7 +125,7 @@ def test_every_door_is_a_setting() -> None:
 def test_defaults_shown_in_the_help_are_the_real_ones() -> None:
     shown = {setting.name: setting.default_text for setting in SETTINGS}
     assert shown["max_job_size"] == "65535"
-    assert shown["segment_size"] == "64MiB"
+    assert shown["segment_size"] == "32MiB"
     assert shown["body_memory"] == "1GiB"
     assert shown["data"] == "jobyard-data"
 

@@ -218,7 +218,7 @@ class Compactor:
             return False
         victim = self._victim()
         storage = journal.storage()
-        if victim.size == journal.segment_size and journal.spares_wanted(0) > 0:
+        if victim.size == journal.segment_size and journal.spares_wanted() > 0:
             # What an old use left in it never counts: the segment number is under every checksum.
             name = spare_name(journal.take_segment_number())
             storage.rename(victim.name, name)

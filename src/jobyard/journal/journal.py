@@ -65,8 +65,6 @@ from jobyard.model.queue import Queue
 
 # Kept free in existing files per living job: its last record and a share of a batch header.
 END_ROOM: Final = 64
-# Kept free in the first segment of a yard, while there is nothing to compact.
-FIRST_ROOM: Final = 4096
 # Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
 ID_BLOCK: Final = 1 << 16
 # The first segment of a boot is written with zeros before the server listens; this takes few ms.
@@ -155,41 +153,42 @@ class Journal:
         return True
 
     def _is_short(self, needed: i64) -> bool:
+        return self._missing(needed) > 0
+
+    def _missing(self, needed: i64) -> i64:
+        """Return how many bytes of spare files there are too few to append `needed` more."""
         # What no segment holds gets a file of its own, of which nothing is promised to others.
         taken: i64 = needed if needed < self.segment_size // 2 else 0
-        return self._room() - taken < self._promised(needed)
+        return self._promised() + taken - self._room()
 
     def _room(self) -> i64:
-        return (
-            self.hot.size
-            - self.hot.end
-            - self._open_size()
-            + len(self.spares) * (self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE)
-        )
+        rest: i64 = self.hot.size - self.hot.end - self._open_size()
+        return rest + len(self.spares) * self._usable()
 
-    def _promised(self, needed: i64) -> i64:
-        """Return what must stay free for the ends of all jobs when `needed` more is appended.
+    def _usable(self) -> i64:
+        return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
 
-        From the first roll on that is two segments more: one for compaction to write to, and one
-        for the next roll, which leaves the end of a segment unused.
+    def _promised(self) -> i64:
+        """Return what must stay free so that every job can end, whatever the disk says.
+
+        Two segments more than the ends themselves: one for compaction to write to, and one for the
+        next roll, which leaves the end of a segment unused.
         """
-        is_first = len(self.segments) <= 1 and not self._must_roll(needed)
-        return self.ledger.jobs_count * END_ROOM + (
-            FIRST_ROOM if is_first else 2 * self.segment_size
-        )
+        return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size
 
-    def spares_wanted(self, needed: i64) -> i64:
-        """Return how many more spare files there should be, when `needed` is to be appended."""
-        promised = self._promised(needed)
-        wanted: i64 = (promised + self.segment_size - 1) // self.segment_size + 1
-        return max(0, wanted - len(self.spares))
+    def spares_wanted(self) -> i64:
+        """Return how many more spare files there should be: enough, and one for the next roll."""
+        return self._spares_for(self._missing(0) + self._usable())
+
+    def _spares_for(self, missing: i64) -> i64:
+        return max(0, (missing + self._usable() - 1) // self._usable())
 
     def _grow(self, now_ms: i64, needed: i64) -> None:
         """Make the spare files that are wanted, unless the disk was full a moment ago."""
         if self.is_full and now_ms < self._full_until_ms:
             return
         try:
-            for _ in range(self.spares_wanted(needed)):
+            for _ in range(self._spares_for(self._missing(needed))):
                 name = self.new_spare_name()
                 self.storage().create(name, self.segment_size)
                 self.storage().sync_directory()
@@ -339,8 +338,8 @@ class Journal:
         self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
     ) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
-        if self.is_full and state == READY and rank == job.rank:
-            # A crash would bring the job back to the same state.
+        if self.is_full and state == READY and (rank == job.rank or self._is_exhausted()):
+            # A crash would bring the job back to the same state, but for a new rank.
             return
         self.make_room(STATE_SIZE + END_SIZE)
         if state != GONE:
@@ -355,6 +354,9 @@ class Journal:
             self.records_count += 1
         if state == GONE:
             self.ledger.bury_base(job, self.hot)
+
+    def _is_exhausted(self) -> bool:
+        return not self.spares and self._must_roll(STATE_SIZE + END_SIZE)
 
     def append_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
         """Append a change of state that ends no run."""

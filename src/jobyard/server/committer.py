@@ -252,7 +252,7 @@ class Committer(Commits):
     def _make_spare(self) -> None:
         """Keep enough files of zeros ready, made a piece at a time so that syncs can pass."""
         journal = self._journal
-        if self._is_making_spare or journal.is_full or journal.spares_wanted(0) == 0:
+        if self._is_making_spare or journal.is_full or journal.spares_wanted() == 0:
             return
         self._is_making_spare = True
         name = journal.new_spare_name()

@@ -186,6 +186,13 @@ class Connection(Stirrable):
             self._session.end_input(now_ms)
             self._after_run(now_ms)
 
+    def abort(self) -> None:
+        """Close the socket and nothing else: what the session holds no longer matters."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._loop.forget(self)
+            self._sock.close()
+
     def close(self, now_ms: i64) -> None:
         """Close the socket and give back what the session holds."""
         if self.is_closed:

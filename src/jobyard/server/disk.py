@@ -143,7 +143,9 @@ class FileStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _failed("fill", name, error) from error
+            # A file that is not filled is only slower to use.
+            if error.errno not in _NO_DESCRIPTOR:
+                raise _failed("fill", name, error) from error
         return -1
 
     def write(self, name: str, offset: int, data: bytes) -> None:

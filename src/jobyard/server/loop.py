@@ -234,6 +234,11 @@ class HotLoop:
                 if connection.is_stuck(now_ms):
                     connection.close(now_ms)
 
+    def abort(self) -> None:
+        """Cut every connection off: not one more byte may leave."""
+        for connection in self.connections():
+            connection.abort()
+
     def close(self, now_ms: i64) -> None:
         """Close every connection and the loop's own descriptors."""
         for connection in self.connections():

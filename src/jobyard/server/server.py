@@ -291,6 +291,8 @@ class Server:
     def _fail(self, error: BaseException) -> int:
         """Stop at once: nothing that was not safe has been answered, and nothing will be."""
         self._turns.stop()
+        if self._hot is not None:
+            self._hot.abort()
         if not isinstance(error, StorageFailed | StorageFull | JournalDamaged):
             raise error
         self._log.error("storage failed; stopping without an answer", error=str(error))

@@ -80,12 +80,6 @@ def test_jobs_can_be_given_back_for_ever_on_a_full_disk(full_yard: Yard) -> None
     give_back_for_ever(full_yard)
 
 
-def test_a_disk_that_is_full_from_the_first_moment(faulty_yard: Yard, faults: Faults) -> None:
-    """There is one segment and no spare: nothing can be compacted, and nothing may break."""
-    faults.set("is_full", 1)
-    give_back_for_ever(faulty_yard)
-
-
 def test_puts_work_again_when_room_comes_back(full_yard: Yard, faults: Faults) -> None:
     peer = full_yard.connect()
     ids = fill(peer)

@@ -162,15 +162,24 @@ def test_descriptors_are_kept_back_for_the_journal(tmp_path: Path) -> None:
         first.close()
 
 
+def has_open(pid: int, tail: str) -> bool:
+    """Tell whether the process has such a file open; one may close while we look."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(fd.readlink().suffix == tail for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return True
+
+
 def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> None:
     with running(tmp_path / "data", *SMALL_SEGMENTS) as yard:
         first = yard.connect()
         put_id(first, b"x")
-        await_true(lambda: list(yard.folder.glob("*.spare")) != [], "a spare file is ready")
         pid = yard.process.pid
+        await_true(lambda: len(list(yard.folder.glob("*.spare"))) == 3, "the spare files are there")
+        await_true(lambda: not has_open(pid, ".spare"), "the spare files are ready")
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        open_now = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_now, usual[1]))
+        taken = {int(fd.name) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+        lowest_free = min(set(range(len(taken) + 1)) - taken)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, usual[1]))
         waiting = yard.connect()
         waiting.send(b"list-tube-used\r\n")
         before_s = yard.cpu_s()

@@ -1,6 +1,13 @@
 import pytest
 
-from jobyard.engine.compaction import IDLE, SCANNING, SMALL_SEGMENTS_MAX, Compactor
+from jobyard.engine.compaction import (
+    COPYING,
+    DROPPING,
+    IDLE,
+    SCANNING,
+    SMALL_SEGMENTS_MAX,
+    Compactor,
+)
 from jobyard.engine.end import bury, release
 from jobyard.engine.move import kick_job, remove
 from jobyard.engine.take import take_job
@@ -306,15 +313,23 @@ def test_a_victim_is_let_go_only_after_the_copies_are_durable() -> None:
 
 
 def test_nothing_is_dropped_before_a_sync() -> None:
-    site, _, jobs = filled(60)
+    site, storage, jobs = filled(60)
     remove_all(site, jobs[3:])
-    before = set(site.journal.segments)
-    for _ in range(20):
-        site.compactor.step()
-        site.journal.seal_batch()
-        site.journal.write_pending()
-        if site.journal.durable < site.journal.written:
-            assert before <= set(site.journal.segments)
+    compactor = site.compactor
+    while compactor.phase != COPYING:
+        compactor.step()
+    victim = compactor._victim()
+    for phase in (COPYING, DROPPING):
+        assert compactor.phase == phase
+        for _ in range(3):  # copies, and then the word that the victim goes, are not yet safe
+            compactor.step()
+            site.journal.seal_batch()
+            site.journal.write_pending()
+            assert compactor.phase == phase
+            assert victim.name in storage.names()
+        site.commit()
+        compactor.step()
+    assert victim.name not in storage.names()
 
 
 def test_a_victim_becomes_a_spare_where_one_is_wanted() -> None:
@@ -413,18 +428,29 @@ def test_a_long_copy_is_cut_into_slices() -> None:
 
 
 def test_a_victim_whose_jobs_were_copied_goes_first_after_a_crash() -> None:
-    site, storage, jobs = filled(100)
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    jobs = []
+    for number in range(120):  # one batch each: more than a slice copies
+        jobs.append(site.put(b"%04d" % number * 50))
+        site.commit()
     victim = jobs[0].place >> 32
-    here = [job for job in jobs if job.place >> 32 == victim]
-    remove_all(site, here[3:])
-    while here[0].place >> 32 == victim:
-        site.compactor.step()
+    other = [site.put(b"x" * 1500) for _ in range(90)]
     site.commit()
+    remove_all(site, jobs[5:110])
+    site.compactor.step()
+    site.compactor.step()
+    site.commit()
+    assert site.compactor.phase == SCANNING
+    assert jobs[0].place >> 32 != victim
+    assert jobs[-1].place >> 32 == victim
     again = OpenYard(storage.cut_off())
     assert again.recovered is not None
     assert again.recovered.superseded == [victim]
     # A far emptier segment than the superseded one must wait for it.
-    remove_all(again, [job for job in again.yard.jobs.all() if job.id != here[1].id])
+    remove_all(again, [job for job in again.yard.jobs.all() if job.id >= other[0].id])
+    emptiest = min(again.journal.segments.values(), key=lambda segment: segment.live)
+    assert emptiest.live < again.journal.segments[victim].live
     again.compactor.step()
     assert again.compactor._victim().number == victim
     again.compact()

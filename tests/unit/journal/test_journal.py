@@ -7,7 +7,7 @@ from jobyard.engine.move import remove
 from jobyard.engine.take import take
 from jobyard.errors import StorageFailed, StorageFull, YardFull
 from jobyard.journal.journal import FULL_RETRY_MS, ID_BLOCK, Journal
-from jobyard.journal.segment import SEAL_SIZE, segment_number, spare_name, spare_number
+from jobyard.journal.segment import SEAL_SIZE, BatchHead, segment_number, spare_name, spare_number
 from jobyard.model.limits import INLINE_BODY_MAX
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, recount, snapshot
@@ -108,6 +108,22 @@ def test_closing_an_empty_batch_or_writing_nothing_changes_nothing() -> None:
     journal.commit()
     assert storage.calls == []
     assert journal.open_number == number
+
+
+def test_a_batch_vouches_only_for_what_is_on_disk() -> None:
+    """Or a start would take for damage what is a torn tail."""
+    site = OpenYard(MemoryStorage())
+    journal = site.journal
+    known = journal.durable
+    for _ in range(3):
+        site.put()
+        journal.seal_batch()
+        assert BatchHead(journal.pending[-1].data, 0).durable == known
+        journal.write_pending()
+    journal.commit()
+    site.put()
+    journal.seal_batch()
+    assert BatchHead(journal.pending[-1].data, 0).durable == journal.durable == known + 3
 
 
 def test_a_failed_sync_is_raised_before_anything_counts_as_durable() -> None:
@@ -402,7 +418,7 @@ def test_spares_are_used_before_new_files_are_made() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
     site.put()
-    for _ in range(site.journal.spares_wanted(SEGMENT_SIZE)):
+    for _ in range(site.journal.spares_wanted()):
         name = site.journal.new_spare_name()
         storage.create(name, SEGMENT_SIZE)
         site.journal.add_spare(name)

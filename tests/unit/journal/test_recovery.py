@@ -4,6 +4,7 @@ from jobyard.engine.move import remove
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
 from jobyard.journal.recovery import Merge, Recovery, missing_segment, scan_tail
+from jobyard.journal.saved import Saved
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     SEAL_SIZE,
@@ -224,19 +225,13 @@ def test_a_segment_that_should_be_there_is_named() -> None:
 def test_uncertain_batches_are_on_disk_before_the_seal_that_vouches_for_them() -> None:
     storage = MemoryStorage()
     site = boot(storage, b"a")
-    known = int(site.journal.hot.end)
     for body in (b"b", b"c"):
         site.put(body)
         site.journal.seal_batch()
     site.journal.write_pending()
     name = site.journal.hot.name
-    storage = storage.killed()
-    # The page cache shows what the disk never got, and syncs nothing it holds for clean.
-    file = storage.files[name]
-    file.durable = bytes(file.seen[:known]).ljust(len(file.seen), b"\0")
-    stopped = stop_everywhere(
-        lambda: copy_of(storage, name), lambda one: survey(one).mend(HeadFields(1, 0, 9))
-    )
+    # The sync failed: the page cache shows what the disk never got, and holds it for clean.
+    stopped = stop_everywhere(storage.forgotten, lambda one: survey(one).mend(HeadFields(1, 0, 9)))
     for one in stopped:
         after = one.cut_off()
         tail = scan_tail(after, Segment(site.journal.hot.number, 0, after.size(name)))
@@ -245,10 +240,28 @@ def test_uncertain_batches_are_on_disk_before_the_seal_that_vouches_for_them() -
     assert tail.is_sealed
 
 
-def copy_of(storage: MemoryStorage, name: str) -> MemoryStorage:
-    copy = storage.killed()
-    copy.files[name].durable = storage.files[name].durable
-    return copy
+def test_a_batch_lost_between_two_of_the_other_temperature_cuts_there() -> None:
+    """Three batches under one sync that never came: hot, cold, hot. The cold one is not there."""
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    saved = Saved()
+    job = site.put(b"moves")
+    site.commit()
+    before = snapshot(site.yard)
+    site.put(b"first")
+    saved.add_job(job, b"moves")
+    site.journal.write_cold(saved)
+    site.put(b"last")
+    site.journal.seal_batch()
+    batch = next(one for one in site.journal.pending if one.segment is site.journal.cold)
+    site.journal.write_pending()
+    whole = storage.killed()
+    storage.write(batch.segment.name, batch.offset, bytes(len(batch.data)))
+    recovery = survey(storage)
+    assert recovery.cut == batch.number
+    found = snapshot(OpenYard(storage).yard)
+    assert [key for key in found if key not in before] == [2]
+    assert snapshot(OpenYard(whole).yard) == snapshot(site.yard)
 
 
 def test_cut_bytes_never_come_back() -> None:

@@ -425,7 +425,7 @@ def test_ids_that_were_never_issued_are_not_found() -> None:
 
 def test_a_full_disk_is_answered_in_the_words_of_the_protocol() -> None:
     storage = MemoryStorage()
-    storage.capacity = 100_000
+    storage.capacity = 300_000
     site = OpenYard(storage)
     client = site.connect()
     put = b"put 0 0 60 5000\r\n" + b"x" * 5000 + b"\r\n"
