@@ -209,8 +209,8 @@ class World:
         if rng.random() < 0.03:
             self.check_all()
 
-    def _arm(self) -> None:
-        """Let the seed decide what goes wrong next."""
+    def _arm_disk(self) -> None:
+        """Let the seed decide what goes wrong with the disk next."""
         rng = self.rng
         faults = self.swarm.faults
         disk = self.disk
@@ -229,6 +229,12 @@ class World:
             self.note(f"disk budget {disk.budget}")
         if "slow-sync" in faults and rng.random() < 0.05:
             disk.sync_ms = rng.choice((0, 0, 3, 40, 900))
+
+    def _arm(self) -> None:
+        """Let the seed decide what goes wrong next."""
+        self._arm_disk()
+        rng = self.rng
+        faults = self.swarm.faults
         if "clock" in faults and rng.random() < 0.02:
             self.wall_offset += rng.choice((-3_600_000, -2000, 1500, 3_600_000, 315_360_000_000))
             self.reach("wall clock jump")
@@ -238,8 +244,8 @@ class World:
             self.boot.journal.next_id += int(rng.random() * 400_000)
             self.model.next_id = int(self.boot.journal.next_id)
             if rng.random() < 0.3:
-                disk.stop_in = int(rng.random() * 8)
-        if rng.random() < odds:
+                self.disk.stop_in = int(rng.random() * 8)
+        if rng.random() < self.swarm.crash_odds:
             self._end_process()
 
     def _end_process(self) -> None:
