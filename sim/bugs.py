@@ -362,4 +362,49 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
     ),
+    "sealed-too-soon": Bug(
+        "a segment counts as sealed before its seal is written",
+        frozenset({"compaction"}),
+        (
+            Change(
+                "jobyard.journal.journal",
+                "        segment.end += SEAL_SIZE\n",
+                "        segment.end += SEAL_SIZE\n        segment.is_sealed = True\n",
+            ),
+        ),
+    ),
+    "copies-unreadable": Bug(
+        "a body that compaction moved cannot be read until its batch is written",
+        frozenset({"reply", "counters"}),
+        (
+            Change(
+                "jobyard.journal.journal",
+                "        for one in self.pending:\n            if one.segment.number == number",
+                "        for one in self.pending[:0]:\n            if one.segment.number == number",
+            ),
+        ),
+    ),
+    "seal-trusted": Bug(
+        "a seal that only the page cache may hold is not written again",
+        _CRASH | _RESTART,
+        (
+            Change(
+                "jobyard.journal.recovery",
+                "start = tail.end - SEAL_SIZE if tail.is_sealed else tail.end",
+                "start = tail.end",
+            ),
+        ),
+    ),
+    "burials-renumbered": Bug(
+        "burials are numbered anew when they are replayed",
+        _CRASH | _RESTART,
+        (
+            Change(
+                "jobyard.engine.replay",
+                "        queue.endings = max(queue.endings - 1, ending)\n"
+                "        self._yard.rest(job, ending, ended_ms)\n",
+                "        assert queue.endings > 0\n",
+            ),
+        ),
+    ),
 }

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobyard.errors import StartRefused
-from jobyard.journal.segment import SEGMENT_HEADER_SIZE, segment_name
+from jobyard.journal.segment import SEGMENT_HEADER_SIZE, Segment, segment_name, segment_number
 from jobyard.server.data import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_promises import newer_format
 from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, Snapshot, snapshot
+from tests.support.yards import NOW_MS, OpenYard, Snapshot, batches, snapshot
 
 SEGMENT = 16 * 1024
 LONG = b"L" * 5000
@@ -266,15 +266,20 @@ def test_repair_twice_keeps_both_damaged_files(tmp_path: Path) -> None:
 
 
 def test_after_a_repair_no_id_is_used_twice(tmp_path: Path) -> None:
-    """The ids of what was lost are known from the file's header, if not from its batches."""
+    """The ids of what was lost are known from the seal of the file, if not from its batches."""
     state = fill(tmp_path)
     path = journals(tmp_path)[-1]
-    for number in range(6):
-        flip(path, batch_at(path, b"2-%d" % number))
-    flip(path, batch_at(path, LONG) - 20)
+    storage = FileStorage(tmp_path)
+    segment = Segment(segment_number(path.name), 0, path.stat().st_size)
+    places = [offset for _, offset, _ in batches(storage, segment)]
+    storage.close()
+    for offset in places[:-1]:  # the last is the seal
+        flip(path, offset + 20)
     assert repaired(tmp_path)[0] == 0
     with opened(tmp_path) as site:
         issued = {key for key in state if isinstance(key, int)}
+        assert len(issued) == 21
+        assert site.yard.jobs.count == 14
         assert site.put().id not in issued
 
 

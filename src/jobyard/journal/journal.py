@@ -140,10 +140,10 @@ class Journal:
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
-        if self._is_short(needed):
+        if self._missing(needed) > 0:
             # What could be made may be enough, even if it is not all that was wanted.
             self._grow(now_ms, needed)
-            if self._is_short(needed):
+            if self._missing(needed) > 0:
                 return False
         try:
             self.make_room(needed)
@@ -152,18 +152,16 @@ class Journal:
             return False
         return True
 
-    def _is_short(self, needed: i64) -> bool:
-        return self._missing(needed) > 0
-
     def _missing(self, needed: i64) -> i64:
         """Return how many bytes of spare files there are too few to append `needed` more."""
-        # What no segment holds gets a file of its own, of which nothing is promised to others.
-        taken: i64 = needed if needed < self.segment_size // 2 else 0
-        return self._promised() + taken - self._room()
-
-    def _room(self) -> i64:
         rest: i64 = self.hot.size - self.hot.end - self._open_size()
-        return rest + len(self.spares) * self._usable()
+        room: i64 = rest + len(self.spares) * self._usable()
+        if not self._must_roll(needed):
+            return self._promised() + needed - room
+        # A roll leaves the rest of the segment unused. What no segment holds gets a file of its
+        # own, of which nothing is promised to others.
+        is_long = needed + self._roll_overhead() > self.segment_size
+        return self._promised() + rest + (0 if is_long else needed) - room
 
     def _usable(self) -> i64:
         return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
@@ -238,14 +236,17 @@ class Journal:
 
     def _roll(self, size: i64) -> None:
         """Close the hot segment and go on in a new one that holds at least `size`."""
-        alive_size: i64 = 16 + 4 * (len(self.segments) + 1)
-        overhead: i64 = SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + SEAL_SIZE + alive_size
-        fresh = self.open_segment(HOT, max(self.segment_size, size + overhead))
+        fresh = self.open_segment(HOT, max(self.segment_size, size + self._roll_overhead()))
         self.seal_batch()
         self.seal_segment(self.hot)
         self.hot = fresh
         note_newest(self.storage(), self.hot.number)
         self._append_alive()
+
+    def _roll_overhead(self) -> i64:
+        """Return what a segment holds beside the records of its first verb."""
+        alive_size: i64 = 16 + 4 * (len(self.segments) + 1)
+        return SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + SEAL_SIZE + alive_size
 
     def start(self) -> None:
         """Open the first segment of this boot: a short one, since a boot may be short too."""

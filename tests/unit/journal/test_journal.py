@@ -370,6 +370,18 @@ def test_a_full_disk_goes_without_the_end_of_a_run_that_nobody_waits_for() -> No
     assert again.yard.ready_count == site.yard.ready_count
 
 
+def test_a_buried_job_released_on_a_full_disk_is_buried_no_more() -> None:
+    """Its release was answered: a crash must not take that back."""
+    site, storage = full_yard()
+    client = site.connect()
+    assert client.say(b"reserve-job 1\r\nbury 1 0\r\n").endswith(b"BURIED\r\n")
+    site.commit()
+    assert client.say(b"reserve-job 1\r\nrelease 1 0 0\r\n").endswith(b"RELEASED\r\n")
+    site.commit()
+    storage.capacity = None
+    assert OpenYard(storage.cut_off(), site.now_ms).yard.dead_count == 0
+
+
 def test_a_note_that_no_spare_could_be_made_is_enough_to_be_careful() -> None:
     site = OpenYard(MemoryStorage())
     site.put()

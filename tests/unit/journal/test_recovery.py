@@ -116,6 +116,17 @@ def test_a_lost_batch_is_damage_also_if_the_next_one_was_written_with_it() -> No
     assert (damage.value.name, damage.value.offset) == (name, offset)
 
 
+def test_what_lies_behind_damage_is_not_read_again_for_every_batch_in_it() -> None:
+    """Or a start would take minutes to refuse a segment full of small batches."""
+    storage = MemoryStorage()
+    site = boot(storage, *(b"x" for _ in range(300)))
+    storage.flip(site.journal.hot.name, SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE, 1)
+    before = storage.calls_count
+    tail = scan_tail(storage, site.journal.hot)
+    assert tail.numbers == []
+    assert storage.calls_count - before < 30
+
+
 def test_a_gap_among_batches_that_were_never_synced_cuts_there() -> None:
     storage = MemoryStorage()
     site = boot(storage, b"a")

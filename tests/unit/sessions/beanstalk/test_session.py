@@ -121,6 +121,24 @@ def test_the_longest_line_is_read_and_a_longer_one_is_thrown_away_whole() -> Non
             assert heard == wanted
 
 
+def test_usual_commands_have_no_longer_lines_than_others() -> None:
+    put, delete = b"put 0 0 60 1", b"delete 1"
+    for line in (put, delete):
+        word, _, rest = line.partition(b" ")
+        for filler in (b" ", b"0"):
+            for size in (LINE_SIZE_MAX - 2, LINE_SIZE_MAX - 1, 3 * LINE_SIZE_MAX):
+                padded = word + b" " + filler * (size - len(line)) + rest
+                assert len(padded) == size
+                is_short = size <= LINE_SIZE_MAX - 2
+                site = OpenYard(job_size_max=SIZE_MAX)
+                site.put()
+                heard = talk(padded + b"\r\nx\r\n", site=site)
+                if is_short:
+                    assert heard == (b"INSERTED 2\r\n" if line is put else b"DELETED\r\n" + UNKNOWN)
+                else:
+                    assert heard == BAD + UNKNOWN
+
+
 def test_a_long_line_may_end_between_its_last_two_bytes() -> None:
     client = OpenYard().connect()
     assert client.say(b"u" * 300 + b"\r") == b""
