@@ -357,8 +357,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.journal.journal",
-                "            if self._is_short(needed):\n                return False\n",
-                "",
+                "return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size",
+                "return 0",
             ),
         ),
     ),

@@ -361,6 +361,7 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
 def _resume(journal: Journal, storage: Storage, recovery: Recovery) -> None:
     """Go on counting where the last boot stopped."""
     journal.epoch = recovery.epoch + 1
+    journal.next_id = max(journal.next_id, recovery.next_id)
     journal.open_number = recovery.next_number
     journal.written = recovery.next_number - 1
     journal.durable = recovery.next_number - 1

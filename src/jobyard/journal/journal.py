@@ -193,12 +193,11 @@ class Journal:
                 self.add_spare(name)
         except StorageFull:
             self._set_full(now_ms)
-            return
-        self.is_full = False
+        else:
+            self.is_full = False
 
     def _set_full(self, now_ms: i64) -> None:
-        self.is_full = True
-        self._full_until_ms = now_ms + FULL_RETRY_MS
+        self.is_full, self._full_until_ms = True, now_ms + FULL_RETRY_MS
 
     def retry_full(self, now_ms: i64) -> None:
         """Look whether a full disk has room again; called every so often while it is full."""
@@ -206,8 +205,8 @@ class Journal:
             self._grow(now_ms, 0)
 
     def note_full(self) -> None:
-        """Note that the disk had no room for a spare file just now."""
-        self._set_full(0)
+        """Note that the disk had no room for a spare file; it may be asked again at once."""
+        self.is_full = True
 
     def new_spare_name(self) -> str:
         """Return a name for a spare file that is yet to be made."""
@@ -339,8 +338,7 @@ class Journal:
         self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
     ) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
-        if self.is_full and state == READY and (rank == job.rank or self._is_exhausted()):
-            # A crash would bring the job back to the same state, but for a new rank.
+        if self.is_full and state == READY and self._may_go_unwritten(job, rank):
             return
         self.make_room(STATE_SIZE + END_SIZE)
         if state != GONE:
@@ -356,8 +354,12 @@ class Journal:
         if state == GONE:
             self.ledger.bury_base(job, self.hot)
 
-    def _is_exhausted(self) -> bool:
-        return not self.spares and self._must_roll(STATE_SIZE + END_SIZE)
+    def _may_go_unwritten(self, job: Job, rank: i64) -> bool:
+        """Tell whether a crash brings a job back as it is; in the end even without its rank."""
+        lease = job.lease
+        if lease is None or lease.taken_from != READY:
+            return False
+        return rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))
 
     def append_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
@@ -423,7 +425,7 @@ class Journal:
 
     def newest(self) -> i64:
         """Return the batch that holds the newest record of any kind."""
-        return self.open_number if len(self._part1) > 0 else self.open_number - 1
+        return self.open_number - (0 if self.has_open_records() else 1)
 
     def open_bytes(self) -> i64:
         """Return the size of the open batch's records."""

@@ -51,6 +51,7 @@ class Tail:
         self.is_sealed: bool = False
         # Whole batches and seals beyond the first flaw.
         self.strays: list[BatchHead] = []
+        self.next_id: i64 = 1
         self.end: i64 = SEGMENT_HEADER_SIZE
 
 
@@ -63,6 +64,20 @@ def _number_of(segment: Segment) -> int:
     return segment.number
 
 
+def _strays(reader: Reader, offset: i64) -> list[BatchHead]:
+    """Return every whole batch and seal from `offset` on, wherever they begin."""
+    strays: list[BatchHead] = []
+    found = reader.find_batch(offset)
+    while found >= 0:
+        reader.offset = found
+        head = reader.next()
+        while head is not None:
+            strays.append(head)
+            head = reader.next()
+        found = reader.find_batch(reader.offset + 1)
+    return strays
+
+
 def scan_tail(storage: Storage, segment: Segment) -> Tail:
     """Read a segment that may be torn, testing long bodies too."""
     tail = Tail(segment)
@@ -71,13 +86,9 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
         offset = reader.offset
         head = reader.next()
         if head is None or not reader.is_part2_whole(head, offset):
-            found = reader.find_batch(offset + 1)
-            while found >= 0:
-                stray = reader.peek(found)
-                assert stray is not None
-                tail.strays.append(stray)
-                found = reader.find_batch(found + 1)
+            tail.strays = _strays(reader, offset + 1)
             break
+        tail.next_id = max(tail.next_id, head.next_id)
         tail.durable = max(tail.durable, head.durable)
         if head.other <= head.durable:
             tail.other = max(tail.other, head.other)
@@ -98,6 +109,8 @@ class Recovery:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.segments: list[Segment] = []
+        # No id below this one may be issued again.
+        self.next_id: i64 = 1
         self.empty: list[Segment] = []
         self.epoch: i64 = 0
         # Newest batch known to be on disk, and the first number that does not count any more.
@@ -120,6 +133,7 @@ class Recovery:
         self.segments = [s for s in self.segments if s not in self.empty]
         for tail in self._tails:
             self.durable = max(self.durable, tail.durable)
+            self.next_id = max(self.next_id, tail.next_id)
             for stray in tail.strays:
                 self.durable = max(self.durable, stray.durable)
         for tail in self._tails:
@@ -177,6 +191,7 @@ class Recovery:
             self.empty.append(segment)
             return
         segment.temperature = i64(read_i32_le(header, 20))
+        self.next_id = max(self.next_id, read_i64_le(header, 24))
         self.epoch = max(self.epoch, i64(read_i32_le(header, 16)))
         self._epochs[number] = int(read_i32_le(header, 16))
         self.segments.append(segment)

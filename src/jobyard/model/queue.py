@@ -30,6 +30,8 @@ class Lease(Item):
         super().__init__(number, now_ms + ttl_ms, number)
         self.job: Job = job
         self.book: Book = book
+        # The state the job was taken out of, which is the one a crash would bring back.
+        self.taken_from: i64 = i64(job.state)
         # The body as handed over; the job itself may keep it on disk only.
         self.body: bytes = body
         self.started_ms: i64 = now_ms

@@ -7,6 +7,7 @@ if its own bytes are.
 
 from pathlib import Path
 from typing import Final, TextIO
+from zlib import crc32
 
 from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
@@ -162,19 +163,20 @@ def _repair_segment(directory: Path, storage: FileStorage, name: str, out: TextI
     """Replace a segment by what can be read of it; the damaged file stays beside it."""
     number = segment_number(name)
     whole: list[bytes] = []
+    next_id = 1
     segment = Segment(number, 0, 0)
     if name in storage.names():
         segment = Segment(number, 0, storage.size(name))
-        whole = _readable_batches(storage, segment)
+        whole, next_id = _readable_batches(storage, segment)
         aside = f"{name}.damaged"
         while aside in storage.names():
             aside += "-again"
         storage.rename(name, aside)
         out.write(f"kept {directory / aside}\n")
-    header = encode_segment_header(segment, 1, 1, 0, 0)
+    header = encode_segment_header(segment, 1, next_id, 0, 0)
     data = header + b"".join(whole)
     segment.end = len(data)
-    data += encode_seal(segment, segment.last_batch, HeadFields(1, 0, 1))
+    data += encode_seal(segment, segment.last_batch, HeadFields(1, 0, next_id))
     storage.create(name, len(data))
     storage.write(name, 0, data)
     storage.sync(name)
@@ -182,10 +184,14 @@ def _repair_segment(directory: Path, storage: FileStorage, name: str, out: TextI
     out.write(f"wrote {directory / name} with {len(whole)} readable batches\n")
 
 
-def _readable_batches(storage: FileStorage, segment: Segment) -> list[bytes]:
+def _readable_batches(storage: FileStorage, segment: Segment) -> tuple[list[bytes], int]:
+    """Return what can be read of a segment, and the id that must be issued next at the least."""
     header = storage.read(segment.name, 0, SEGMENT_HEADER_SIZE)
+    next_id = 1
     if len(header) == SEGMENT_HEADER_SIZE:
         segment.temperature = header[20] & 1
+        if crc32(header[:56]) == int.from_bytes(header[56:64], "little"):
+            next_id = int.from_bytes(header[24:32], "little")
     batches: list[bytes] = []
     reader = Reader(storage, segment)
     while reader.offset + SEAL_SIZE <= segment.size:
@@ -197,10 +203,12 @@ def _readable_batches(storage: FileStorage, segment: Segment) -> list[bytes]:
                 break
             reader.offset = found
         elif head.magic == SEAL_MAGIC:
+            next_id = max(next_id, head.next_id)
             break
         else:
+            next_id = max(next_id, head.next_id)
             batch = storage.read(segment.name, offset, head.total_size())
             is_whole = reader.is_part2_whole(head, offset)
             batches.append(batch if is_whole else restamp_part2(batch, head.part1_size))
             segment.last_batch = head.number
-    return batches
+    return batches, next_id

@@ -85,7 +85,7 @@ def test_many_small_segments_are_brought_together(size: int) -> None:
         site = OpenYard(storage, segment_size=1 << 20)
         site.put(b"%02d" % number * (size // 2))
         site.commit()
-        storage = storage.cut_off()
+        storage = storage.killed()
     site = OpenYard(storage, segment_size=1 << 20)
     before = len(site.journal.segments)
     site.compact()

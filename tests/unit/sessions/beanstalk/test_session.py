@@ -158,6 +158,11 @@ def test_a_line_without_an_end_takes_no_memory() -> None:
     assert client.say(b"\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
 
 
+def test_what_only_looks_like_a_usual_command_is_none() -> None:
+    for line in (b"reservf", b"rrrrrrr", b"pus 0 0 60 1", b"deletx 1", b"deletes 1", b"put0 0 0 1"):
+        assert talk(line + b"\r\n") == UNKNOWN
+
+
 def test_a_bare_carriage_return_or_line_feed_ends_no_line() -> None:
     assert talk(b"stats\n\r\n") == BAD
     assert talk(b"st\rats\r\n") == UNKNOWN
