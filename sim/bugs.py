@@ -240,6 +240,11 @@ BUGS: Final[dict[str, Bug]] = {
                 "        journal.next_id = max(journal.next_id, head.next_id)\n",
                 "",
             ),
+            Change(
+                "jobyard.engine.replay",
+                "    journal.next_id = max(journal.next_id, recovery.next_id)\n",
+                "",
+            ),
         ),
     ),
     "unlinked-before-durable": Bug(
