@@ -205,7 +205,9 @@ class Compactor:
         self.phase = COPYING
 
     def _announce(self) -> bool:
-        if self._journal.durable < self._after:
+        durable = self._journal.durable
+        # Something newer than all of it must be on disk: recovery takes the newest for granted.
+        if durable < self._after or durable <= self._victim().last_batch:
             return False
         self._journal.append_dropped(self._victim())
         self._after = self._journal.open_number

@@ -85,13 +85,15 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
     while True:
         offset = reader.offset
         head = reader.next()
+        if head is not None:
+            # A header tells the truth about what came before it even if its long bodies are torn.
+            tail.next_id = max(tail.next_id, head.next_id)
+            tail.durable = max(tail.durable, head.durable)
+            if head.other <= head.durable:
+                tail.other = max(tail.other, head.other)
         if head is None or not reader.is_part2_whole(head, offset):
             tail.strays = _strays(reader, offset + 1)
             break
-        tail.next_id = max(tail.next_id, head.next_id)
-        tail.durable = max(tail.durable, head.durable)
-        if head.other <= head.durable:
-            tail.other = max(tail.other, head.other)
         tail.end = reader.offset
         if head.magic == SEAL_MAGIC:
             tail.durable = max(tail.durable, head.number)
@@ -141,7 +143,20 @@ class Recovery:
                 if stray.magic == SEAL_MAGIC or 0 < stray.previous <= self.durable:
                     raise _lost_batch(tail)
         self._check_ends()
+        self._check_newest_durable()
         self._find_cut()
+
+    def _check_newest_durable(self) -> None:
+        """Refuse when the newest batch known to be on disk is in no segment.
+
+        Its segment cannot have been let go: that is announced only after a newer one was durable.
+        """
+        if not self._tails or self.durable == 0:
+            return
+        for tail in self._tails:
+            if self.durable in tail.numbers:
+                return
+        raise _lost_batch(self._tails[0])
 
     def _check_ends(self) -> None:
         """Refuse when the end of one temperature is lost that the other knows to be durable.
@@ -211,6 +226,8 @@ class Recovery:
                 found += 1
             else:
                 self.empty.append(segment)
+                # Nothing of it counts but what its torn batch says of those before.
+                self.durable = max(self.durable, tail.durable)
             if found == 2:
                 return
 
