@@ -128,6 +128,15 @@ def dump(yard: Yard) -> Dump:
     return [*jobs, *dead]
 
 
+def _difference(found: Dump, wanted: Dump) -> str:
+    """Return what only one of the two has, bodies cut short."""
+
+    def only(here: Dump, there: Dump) -> list[tuple[object, ...]]:
+        return [(one[0], one[1], (one[2] or b"")[:40]) for one in here if one not in there]
+
+    return f"{only(found, wanted)} is not {only(wanted, found)}"
+
+
 class Restart:
     """Compares a recovered yard with what the model says a restart may bring back."""
 
@@ -307,7 +316,7 @@ def check_repeatable(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int)
     for _ in range(2):
         again = open_copy(disk, swarm, now_ms)
         if dump(again) != wanted:
-            raise Violation("recovery twice", f"{dump(again)} is not {wanted}")
+            raise Violation("recovery twice", _difference(dump(again), wanted))
         disk.cut_power()
 
 
@@ -410,7 +419,7 @@ def check_damage(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng
     found = dump(again)
     damaged = _unreadable(found, wanted)
     if damaged is None:
-        raise Violation("silent damage", f"{what}, {where}: {found} is not {wanted}")
+        raise Violation("silent damage", f"{what}, {where}: {_difference(found, wanted)}")
     for number in damaged:
         _check_set_aside(again, number, now_ms)
     return f"{what} found in a body" if damaged else f"{what} without effect"

@@ -128,6 +128,8 @@ class Replay:
             # A copy made by compaction: the original may still be there.
             self.superseded.add(job.place >> 32)
             journal.ledger.rebase(job, segment, offset)
+            # By its own offset: had the original been gone, nothing else would tell.
+            job.created_ms = read_i64_le(data, pos + 32) + self._offset_ms
             self._restore(job, data, pos + _STATE_AT, data[pos + 3])
             return
         job = self._new_job(data, pos, queue, size, body)

@@ -46,8 +46,8 @@ class Tail:
         self.numbers: list[i64] = []
         self.offsets: list[i64] = []
         self.durable: i64 = 0
-        # The newest batch of the other temperature that was durable when one of these was written.
-        self.other: i64 = 0
+        # The newest batches of the other temperature when these were made.
+        self.others: list[i64] = []
         self.is_sealed: bool = False
         # Whole batches and seals beyond the first flaw.
         self.strays: list[BatchHead] = []
@@ -89,8 +89,7 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
             # A header tells the truth about what came before it even if its long bodies are torn.
             tail.next_id = max(tail.next_id, head.next_id)
             tail.durable = max(tail.durable, head.durable)
-            if head.other <= head.durable:
-                tail.other = max(tail.other, head.other)
+            tail.others.append(head.other)
         if head is None or not reader.is_part2_whole(head, offset):
             tail.strays = _strays(reader, offset + 1)
             break
@@ -171,7 +170,8 @@ class Recovery:
         for tail in self._tails:
             other = 1 - tail.segment.temperature
             is_last_boot = self._epochs[tail.segment.number] == self.epoch
-            if is_last_boot and newest[other] < tail.other:
+            known = max([number for number in tail.others if number <= self.durable], default=0)
+            if is_last_boot and newest[other] < known:
                 short = self._last_tail(other)
                 # If that one is whole, the next is missing, and replay will find out which it is.
                 if short is not None and not short.is_sealed:
@@ -217,13 +217,16 @@ class Recovery:
         The last may be torn. The one before is sealed, and its seal says what was durable then.
         """
         found = 0
+        may_be_torn = True
         for segment in reversed(segments):
             tail = scan_tail(self._storage, segment)
             if tail.numbers or tail.strays or tail.is_sealed:
-                if found > 0 and not tail.is_sealed:
+                if not may_be_torn and not tail.is_sealed:
                     raise JournalDamaged(segment.name, tail.end, "the segment has no readable end")
+                may_be_torn = False
                 self._tails.append(tail)
-                found += 1
+                # One may have been sealed before its first batch was durable.
+                found += 1 if tail.numbers else 0
             else:
                 self.empty.append(segment)
                 # Nothing of it counts but what its torn batch says of those before.

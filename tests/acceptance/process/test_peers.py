@@ -162,11 +162,8 @@ def test_descriptors_are_kept_back_for_the_journal(tmp_path: Path) -> None:
         first.close()
 
 
-def has_open(pid: int, tail: str) -> bool:
-    """Tell whether the process has such a file open; one may close while we look."""
-    with contextlib.suppress(FileNotFoundError):
-        return any(fd.readlink().suffix == tail for fd in Path(f"/proc/{pid}/fd").iterdir())
-    return True
+def descriptors(pid: int) -> set[int]:
+    return {int(fd.name) for fd in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> None:
@@ -175,11 +172,12 @@ def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> No
         put_id(first, b"x")
         pid = yard.process.pid
         await_true(lambda: len(list(yard.folder.glob("*.spare"))) == 3, "the spare files are there")
-        await_true(lambda: not has_open(pid, ".spare"), "the spare files are ready")
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        taken = {int(fd.name) for fd in Path(f"/proc/{pid}/fd").iterdir()}
-        lowest_free = min(set(range(len(taken) + 1)) - taken)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, usual[1]))
+        limit = max(descriptors(pid)) + 3
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, usual[1]))
+        # More than there are descriptors for, so that one a file gives back goes to one of these.
+        crowd = [yard.connect() for _ in range(limit)]
+        await_true(lambda: len(descriptors(pid)) == limit, "no descriptor is left")
         waiting = yard.connect()
         waiting.send(b"list-tube-used\r\n")
         before_s = yard.cpu_s()
@@ -190,8 +188,8 @@ def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> No
         assert not waiting.receive_more(0)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
         assert waiting.read_line() == b"USING default\r\n"
-        waiting.close()
-        first.close()
+        for peer in (waiting, first, *crowd):
+            peer.close()
 
 
 # -- those who vanish --------------------------------------------------------------------------
