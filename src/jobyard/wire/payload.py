@@ -1,0 +1,239 @@
+"""What a body becomes for a client of another family than the one that put it.
+
+A body is stored once, as it came, and goes back byte for byte to its own family; these run only
+when a job crosses over. Nothing here raises, whatever the bytes: what cannot be read as what it
+claims to be is shown as text, or as {"$base64": ...} where it is no text either.
+
+    raw      JSON if it parses, else UTF-8 text, else {"$base64"}
+    msgpack  bin and ext are {"$base64"}, undefined is left out, keys are printed, NaN is null
+    json     itself; as MessagePack, integers beyond 32 bits are float64
+"""
+
+import json
+from base64 import b64encode
+from math import isfinite
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.model.job import MSGPACK, RAW
+from jobyard.wire.msgpack import (
+    DEPTH_MAX,
+    KIND_ARRAY,
+    KIND_BIN,
+    KIND_BOOL,
+    KIND_EXT,
+    KIND_FLOAT,
+    KIND_INTEGER,
+    KIND_MAP,
+    KIND_TEXT,
+    Malformed,
+    array_header,
+    content_start,
+    decode,
+    float_at,
+    float_text,
+    integer_at,
+    is_undefined,
+    key_text,
+    kind_of,
+    map_header,
+    skip,
+    text_of,
+)
+from jobyard.wire.msgpack_write import encode
+
+
+def to_json(codec: i64, body: bytes) -> bytes:
+    """Return a body as JSON text."""
+    if codec == MSGPACK:
+        return _msgpack_to_json(body)
+    if codec != RAW or _parse(body) is not _NO_JSON:
+        return body
+    text = _text_or_none(body)
+    if text is None:
+        return _base64_json(body)
+    return _STRINGS.encode(text).encode()
+
+
+def to_raw(codec: i64, body: bytes) -> bytes:
+    """Return a body as a client gets it that knows only bytes."""
+    if codec != MSGPACK:
+        return body
+    end: i64 = len(body)
+    if skip(body, 0, end) == end and kind_of(body, 0) == KIND_BIN:
+        return body[content_start(body, 0) :]
+    return _msgpack_to_json(body)
+
+
+def to_msgpack(codec: i64, body: bytes) -> bytes:
+    """Return a body as one MessagePack value."""
+    if codec == MSGPACK:
+        return body
+    value = _parse(body)
+    if value is not _NO_JSON:
+        return encode(value)
+    text = _text_or_none(body)
+    return encode({"$base64": b64encode(body).decode()} if text is None else text)
+
+
+def _text_or_none(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64_json(content: bytes) -> bytes:
+    return b'{"$base64":"' + b64encode(content) + b'"}'
+
+
+# --- JSON that is read
+
+
+def _parse_int(digits: str) -> int | float:
+    # Past 32 bits it becomes a float64 anyway, and int() of thousands of digits is refused.
+    return int(digits) if len(digits) <= 11 else float(digits)
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+_JSON: Final = json.JSONDecoder(parse_int=_parse_int, parse_constant=_refuse_constant)
+_STRINGS: Final = json.JSONEncoder(ensure_ascii=False)
+_NO_JSON: Final = object()
+
+
+def _parse(body: bytes) -> object:
+    """Return the value of a JSON text, or _NO_JSON for any other bytes."""
+    if not _is_shallow(body):
+        return _NO_JSON
+    try:
+        value: object = _JSON.decode(body.decode())
+    except ValueError:  # not JSON, or not even UTF-8
+        return _NO_JSON
+    return value
+
+
+def _is_shallow(body: bytes) -> bool:
+    """Tell whether no bracket of a JSON text stands deeper than DEPTH_MAX.
+
+    Asked before the parser, which recurses. Up to the first mistake in a text both see the same
+    strings, and the parser stops there.
+    """
+    depth: i64 = 0
+    is_string = False
+    at: i64 = 0
+    end: i64 = len(body)
+    while at < end:
+        byte: i64 = body[at]
+        at += 1
+        if byte == 0x22:
+            is_string = not is_string
+        elif is_string:
+            at += 1 if byte == 0x5C else 0
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            if depth > DEPTH_MAX:
+                return False
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return True
+
+
+# --- JSON that is written
+
+
+def _msgpack_to_json(body: bytes) -> bytes:
+    end: i64 = len(body)
+    if skip(body, 0, end) != end:
+        return _base64_json(body)
+    try:
+        printer = _Printer(body)
+        printer.value(0)
+    except Malformed:
+        return _base64_json(body)
+    return printer.out.getvalue()
+
+
+@final
+class _Printer:
+    """Prints a value that `skip` has found whole, without making objects of its parts.
+
+    A megabyte of empty maps is two of JSON, but would be seventy of Python objects.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at: i64 = 0
+        self.out = BytesWriter()
+
+    def value(self, depth: i64) -> None:
+        kind = kind_of(self.data, self.at)
+        if kind in (KIND_MAP, KIND_ARRAY):
+            if depth == DEPTH_MAX:
+                raise Malformed("nested too deep")
+            if kind == KIND_MAP:
+                self.map(depth + 1)
+            else:
+                self.array(depth + 1)
+            return
+        start = self.at
+        self.at = skip(self.data, start, len(self.data))
+        self.out.write(self.scalar(start, kind))
+
+    def scalar(self, start: i64, kind: i64) -> bytes:
+        data = self.data
+        if kind == KIND_TEXT:
+            return _STRINGS.encode(text_of(data[content_start(data, start) : self.at])).encode()
+        if kind == KIND_INTEGER:
+            number = int(integer_at(data, start))
+            if number < 0 and data[start] == 0xCF:
+                number += 1 << 64
+            return b"%d" % number
+        if kind == KIND_FLOAT:
+            real = float_at(data, start)
+            return float_text(real).encode() if isfinite(real) else b"null"
+        if kind == KIND_BOOL:
+            return b"true" if data[start] == 0xC3 else b"false"
+        if kind in (KIND_BIN, KIND_EXT):
+            return _base64_json(data[content_start(data, start) : self.at])
+        return b"null"
+
+    def array(self, depth: i64) -> None:
+        count, self.at = array_header(self.data, self.at, len(self.data))
+        self.out.append(0x5B)
+        for each in range(count):
+            if each > 0:
+                self.out.append(0x2C)
+            self.value(depth)
+        self.out.append(0x5D)
+
+    def map(self, depth: i64) -> None:
+        data = self.data
+        count, self.at = map_header(data, self.at, len(data))
+        self.out.append(0x7B)
+        is_first = True
+        while count > 0:
+            count -= 1
+            key_start = self.at
+            self.at = skip(data, key_start, len(data))
+            if is_undefined(data, self.at):
+                self.at = skip(data, self.at, len(data))
+                continue
+            if not is_first:
+                self.out.append(0x2C)
+            is_first = False
+            self.out.write(self.key(key_start))
+            self.out.append(0x3A)
+            self.value(depth)
+        self.out.append(0x7D)
+
+    def key(self, start: i64) -> bytes:
+        """Return the key that ends where the reading stands."""
+        if kind_of(self.data, start) == KIND_TEXT:
+            return self.scalar(start, KIND_TEXT)
+        text = key_text(decode(self.data, start, self.at))
+        return _STRINGS.encode(text).encode()
