@@ -18,6 +18,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sim.bunqueue_bugs import BUN_BUGS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
@@ -101,6 +103,9 @@ class Planter(MetaPathFinder):
         )
 
 
+_WORLDS: Final = {"World": "sim.world", "BunWorld": "sim.bunqueue_world"}
+
+
 def plant(name: str | None) -> type[World]:
     """Plant a bug, or none, and return the kind of world to run."""
     world = "World"
@@ -112,7 +117,7 @@ def plant(name: str | None) -> type[World]:
             folders = [Path(folder) for folder in sys.path]
             folder = next(each for each in folders if (each / "jobyard/__init__.py").is_file())
             sys.meta_path.insert(0, Planter(folder, bug.changes))
-    module = importlib.import_module("sim.world" if world == "World" else "sim.liars")
+    module = importlib.import_module(_WORLDS.get(world, "sim.liars"))
     kind: type[World] = getattr(module, world)
     return kind
 
@@ -213,7 +218,7 @@ BUGS: Final[dict[str, Bug]] = {
         _ANSWER | _RESTART | _CRASH,
         (
             Change(
-                "jobyard.journal.journal",
+                "jobyard.journal.batches",
                 "                for unsynced in self.take_unsynced():\n"
                 "                    storage.sync(unsynced)\n",
                 "",
@@ -285,8 +290,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.engine.yard",
-                "                self.urgent_count -= 1\n",
-                "                self.urgent_count -= 0\n",
+                "            self.urgent_count -= 1\n",
+                "            self.urgent_count -= 0\n",
             ),
         ),
     ),
@@ -296,7 +301,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.journal.record",
-                "    write_i64_le(out, rank)\n",
+                "    write_i64_le(out, end.rank)\n",
                 "    write_i64_le(out, job.rank)\n",
             ),
         ),
@@ -361,7 +366,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"StorageFull"}),
         (
             Change(
-                "jobyard.journal.journal",
+                "jobyard.journal.batches",
                 "return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size",
                 "return 0",
             ),
@@ -372,7 +377,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"compaction"}),
         (
             Change(
-                "jobyard.journal.journal",
+                "jobyard.journal.batches",
                 "        segment.end += SEAL_SIZE\n",
                 "        segment.end += SEAL_SIZE\n        segment.is_sealed = True\n",
             ),
@@ -383,7 +388,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"reply", "counters"}),
         (
             Change(
-                "jobyard.journal.journal",
+                "jobyard.journal.batches",
                 "        for one in self.pending:\n            if one.segment.number == number",
                 "        for one in self.pending[:0]:\n            if one.segment.number == number",
             ),
@@ -406,10 +411,16 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.engine.replay",
-                "        queue.endings = max(queue.endings - 1, ending)\n"
-                "        self._yard.rest(job, ending, ended_ms)\n",
-                "        assert queue.endings > 0\n",
+                "            queue.endings = max(queue.endings - 1, ending)\n"
+                "            self._yard.rest(job, end.state, ending, ended_ms)\n",
+                "            assert queue.endings > 0\n",
             ),
         ),
     ),
 }
+BUGS.update(
+    {
+        name: Bug(story, found_by, tuple(Change(*one) for one in changes), "BunWorld")
+        for name, (story, found_by, changes) in BUN_BUGS.items()
+    }
+)

@@ -14,7 +14,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.ledger import entry_bytes, queue_bytes
 from jobyard.model.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
@@ -65,7 +65,7 @@ def check_yard(yard: Yard, model: Model) -> None:
     kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
     if kept != int(yard.bodies.in_memory):
         raise Violation("counters", f"{yard.bodies.in_memory} body bytes counted, {kept} are there")
-    _check_heap(yard.timers, "timers")
+    check_heap(yard.timers, "timers")
 
 
 def _check_queue(queue: Queue, tube: Tube) -> None:
@@ -74,11 +74,11 @@ def _check_queue(queue: Queue, tube: Tube) -> None:
     if ready != tube.ready or delayed != sorted(number for _, number in tube.delayed):
         raise Violation("shelves", f"{tube.name}: {ready} {delayed}, not {tube.ready}")
     urgent = sum(1 for rank, _ in ready if rank < URGENT)
-    counts = (int(queue.urgent_count), int(queue.leased_count), int(queue.dead.live_count))
+    counts = (int(queue.urgent_count), len(queue.leased.items), int(queue.dead.live_count))
     if counts != (urgent, tube.leased_count, len(tube.buried)):
         raise Violation("counters", f"{tube.name}: urgent, leased and dead counted as {counts}")
-    _check_heap(queue.ready, tube.name)
-    _check_heap(queue.delayed, tube.name)
+    check_heap(queue.ready, tube.name)
+    check_heap(queue.delayed, tube.name)
     if queue.delayed.items and (queue.pos < 0 or queue.sort_key > queue.delayed.items[0].sort_key):
         raise Violation("timers", f"{tube.name} has delayed jobs and no timer for them")
 
@@ -88,7 +88,8 @@ def _id_of(item: object) -> int:
     return int(item.id)
 
 
-def _check_heap(heap: Heap, name: str) -> None:
+def check_heap(heap: Heap, name: str) -> None:
+    """See that a heap is one, and that all in it know their places."""
     items = heap.items
     for slot, item in enumerate(items):
         above = items[(slot - 1) // 2] if slot else item
@@ -109,7 +110,7 @@ def describe(job: Job) -> tuple[int, ...]:
     """Return everything about a job that outlives a restart, but for its tube and body."""
     extra = job.extra
     counts = (0, 0, 0, 0)
-    if extra is not None:
+    if extra is not None and extra.tally is not None:
         tally = extra.tally
         counts = (int(tally.timeouts), int(tally.releases), int(tally.buries), int(tally.kicks))
     fixed = (int(job.id), int(job.own_ms), int(job.created_ms), int(job.stamp), int(job.key))
@@ -333,10 +334,21 @@ def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None
     replay_all(fresh, journal.storage(), now_ms)
     counted = {n: int(s.live) for n, s in yard.journal.segments.items()}
     for queue in yard.queues.values():
-        # A replay forgets tubes without jobs; they live on here through those who use them.
-        if queue.jobs_count() == 0 and queue.segment != 0:
+        # A replay forgets tubes without jobs for which nothing is set; they live on here through
+        # those who use them.
+        if queue.jobs_count() == 0 and queue.segment != 0 and fresh.queues.get(queue.name) is None:
             counted[int(queue.segment)] -= int(queue_bytes(queue))
     found = {n: int(s.live) for n, s in journal.segments.items()}
+    for name, queue in fresh.queues.items():
+        known = yard.queues.get(name)
+        is_gone_here = known is None or known.segment == 0
+        if queue.jobs_count() == 0 and queue.segment != 0 and is_gone_here:
+            # One for which something is set has its old number again, which it had lost here.
+            found[int(queue.segment)] -= int(queue_bytes(queue))
+    for place, entry in journal.entries.items():
+        if entry.is_gone and place not in yard.journal.entries:
+            # Compaction knows already that nothing older is left for it to contradict.
+            found[int(entry.segment)] -= int(entry_bytes(entry))
     wrong = {n: (counted[n], found.get(n)) for n in counted if counted[n] != found.get(n, 0)}
     if wrong:
         raise Violation("live bytes", f"segments (counted, found by replay): {wrong}")
@@ -410,7 +422,7 @@ def check_damage(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng
     ranges = known_ranges(disk)
     if not ranges:
         return "nothing to damage"
-    what, where = _damage(disk, ranges, rng)
+    what, where = damage(disk, ranges, rng)
     try:
         again = open_copy(disk, swarm, now_ms)
     except JournalDamaged:
@@ -425,7 +437,7 @@ def check_damage(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng
     return f"{what} found in a body" if damaged else f"{what} without effect"
 
 
-def _damage(disk: VirtualDisk, ranges: list[tuple[str, int, int]], rng: Random) -> tuple[str, str]:
+def damage(disk: VirtualDisk, ranges: list[tuple[str, int, int]], rng: Random) -> tuple[str, str]:
     """Flip a bit, or lose the end or all of a file that is not the newest of its temperature."""
     name, start, end = ranges[int(rng.random() * len(ranges))]
     view = disk.files[name].view

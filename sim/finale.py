@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.journal.journal import FULL_RETRY_MS
+from jobyard.journal.batches import FULL_RETRY_MS
 from sim import checkers, workload
 from sim.boot import SYNC_INTERVAL_MS
 from sim.state import Violation

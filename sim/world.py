@@ -14,7 +14,7 @@ from zlib import crc32
 
 from jobyard.engine.tick import tick
 from jobyard.errors import StorageFailed, StorageFull
-from jobyard.journal.journal import FULL_RETRY_MS
+from jobyard.journal.batches import FULL_RETRY_MS
 from sim import checkers, workload
 from sim.boot import Boot
 from sim.finale import Finale
@@ -129,7 +129,7 @@ class World:
             self.base = self.wall_offset
             before = self.disk.clone()
             try:
-                self.boot = self.boot_kind(self.swarm, self.disk, self.now_ms())
+                self.boot = self._begin_process()
             except Stopped:
                 self.reach("stop during a start")
                 self.disk.disarm()
@@ -147,6 +147,9 @@ class World:
             if "midway" in self.swarm.faults and self.rng.random() < 0.3:
                 self.disk.stop_in = int(self.rng.random() * 40)
         raise Violation("liveness", "the server does not start")
+
+    def _begin_process(self) -> Boot:
+        return self.boot_kind(self.swarm, self.disk, self.now_ms())
 
     def _compare(self, before: VirtualDisk, floor: int) -> None:
         """Hold the recovered yard against the model, then let the model go on from there."""

@@ -17,6 +17,7 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.segment import segment_number
 from jobyard.model.job import DEAD
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
 from tests.support.yards import OpenYard, Snapshot, recount, snapshot
@@ -139,7 +140,7 @@ def test_a_start_on_a_flipped_bit_serves_the_rest_and_buries_the_damaged(history
         book = again.connect().book
         for job_id in damaged_jobs(snapshot(again.yard), history.state):
             with pytest.raises(NotFound):
-                take_job(again.yard, job_id, book, again.now_ms)
+                take_job(again.yard, job_id, book, TERMS, again.now_ms)
             job = again.yard.jobs.get(job_id)
             assert job is not None
             assert job.state == DEAD

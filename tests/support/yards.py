@@ -8,24 +8,42 @@ every index against the jobs themselves.
 from typing import Final
 
 from jobyard.engine.compaction import IDLE, Compactor
-from jobyard.engine.put import put
-from jobyard.engine.queues import open_queue
+from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
+from jobyard.engine.queues import is_ruled, open_queue
 from jobyard.engine.replay import Recovered, open_yard
-from jobyard.engine.take import take
+from jobyard.engine.take import offer, take, take_job
 from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.ledger import entry_bytes, queue_bytes
 from jobyard.journal.reader import Reader
 from jobyard.journal.record import GONE_SIZE, MOVED_SIZE, STATE_SIZE
 from jobyard.journal.segment import Segment
 from jobyard.journal.storage import Storage
+from jobyard.model.bag import Bag
+from jobyard.model.extra import OPEN, Extra, Outcome, Tally, size_of
 from jobyard.model.heap import Heap
-from jobyard.model.job import BEANSTALK, DEAD, DELAYED, LEASED, RAW, READY, Job, Outcome
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    LEASED,
+    MSGPACK,
+    RAW,
+    READY,
+    Job,
+)
 from jobyard.model.limits import URGENT_RANK
-from jobyard.model.queue import Book, Lease, Queue
-from jobyard.sessions.beanstalk.door import BeanstalkDoor
+from jobyard.model.line import Line
+from jobyard.model.policy import PLAIN, Policy
+from jobyard.model.queue import Book, Lease, Queue, Terms
+from jobyard.model.rules import Group, Rules
+from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
 from jobyard.sessions.session import Peer
 from tests.support.bare import FixedFacts
@@ -34,6 +52,7 @@ NOW_MS: Final = 1_700_000_000_000
 SEGMENT_SIZE: Final = 1 << 16
 BUDGET: Final = 1 << 40
 JOB_SIZE_MAX: Final = 1 << 20
+TOKEN_TERMS: Final = Terms(BUNQUEUE, 3000, is_token=True, label="worker")
 
 # Everything a client could know of one job, and of a yard.
 Facts = tuple[object, ...]
@@ -97,6 +116,14 @@ class OpenYard:
         superseded = self.recovered.superseded if self.recovered is not None else []
         self.compactor = Compactor(self.yard, superseded)
         self.door = BeanstalkDoor(self.yard, FixedFacts(), job_size_max, now_ms)
+        self._worker: Client | None = None
+
+    @property
+    def book(self) -> Book:
+        """The book of whoever takes jobs at the other door; their connection opens on first use."""
+        if self._worker is None:
+            self._worker = self.connect()
+        return self._worker.book
 
     def connect(self) -> Client:
         """Open a connection."""
@@ -118,10 +145,41 @@ class OpenYard:
         target = self.queue(queue)
         return put(self.yard, target, BEANSTALK, RAW, rank, delay_ms, ttr_ms, body, self.now_ms)
 
+    def enter(
+        self,
+        body: bytes = b"body",
+        queue: str = "default",
+        *,
+        rank: int = 0,
+        delay_ms: int = 0,
+        policy: Policy = PLAIN,
+        extra: Extra | None = None,
+    ) -> Job:
+        """Put a job of the other family, and serve who waits."""
+        target = self.queue(queue)
+        wish = Wish(BUNQUEUE, MSGPACK, body)
+        wish.rank, wish.delay_ms, wish.own_ms = rank, delay_ms, self.now_ms
+        wish.policy = policy if policy is PLAIN else intern(self.yard, policy)
+        wish.extra = extra
+        make_room(self.yard, room_for(target, wish), self.now_ms)
+        job = enter(self.yard, target, wish, self.now_ms)
+        offer(self.yard, target, self.now_ms)
+        return job
+
+    def pull(self, *queues: str) -> Lease | None:
+        """Lease the best job of some queues at the other door, if one may leave."""
+        found = [self.queue(name) for name in queues or ("default",)]
+        return take(self.yard, found, self.book, TOKEN_TERMS, self.now_ms)
+
+    def run(self, job: Job) -> Job:
+        """Lease one given job at the other door."""
+        take_job(self.yard, job.id, self.book, TOKEN_TERMS, self.now_ms)
+        return job
+
     def take(self, book: Book, *queues: str) -> Lease:
         """Lease the best job of some queues, which must have one."""
         found = [self.queue(name) for name in queues or ("default",)]
-        lease = take(self.yard, found, book, self.now_ms)
+        lease = take(self.yard, found, book, TERMS, self.now_ms)
         assert lease is not None
         return lease
 
@@ -173,17 +231,44 @@ def snapshot(yard: Yard) -> Snapshot:
     for job in yard.jobs.all():
         found[int(job.id)] = _facts(yard, job)
     for name, queue in yard.queues.items():
-        if queue.dead.live_count > 0:
-            found[f"buried {name}"] = tuple(buried(queue))
+        found.update(_queue_facts(name, queue))
+    for custom_id, job in yard.names.custom.items():
+        found[f"custom {custom_id}"] = (int(job.id),)
+    for child_id, parents in yard.names.dependents.items():
+        found[f"dependents {child_id}"] = tuple(sorted(int(job.id) for job in parents))
+    for entry in yard.journal.entries.values():
+        if not entry.is_gone:
+            found[f"entry {entry.kind} {entry.key!r}"] = (entry.value,)
     return found
+
+
+def _queue_facts(name: str, queue: Queue) -> Snapshot:
+    found: Snapshot = {}
+    if queue.dead.live_count > 0:
+        found[f"buried {name}"] = tuple(buried(queue))
+    if queue.done.live_count > 0:
+        found[f"done {name}"] = tuple(resting(queue.done))
+    if queue.keys:
+        owners = sorted(queue.keys.items())
+        found[f"keys {name}"] = tuple((key, int(job.id)) for key, job in owners)
+    if queue.rules is not None and is_ruled(queue.rules):
+        found[f"rules {name}"] = _rules_facts(queue.rules)
+    return found
+
+
+def _rules_facts(rules: Rules) -> Facts:
+    groups = sorted(rules.groups.items())
+    return (
+        rules.settings.encode(),
+        tuple((name, group.encode(), int(group.jobs_count)) for name, group in groups),
+    )
 
 
 def _facts(yard: Yard, job: Job) -> Facts:
     state = READY if job.state == LEASED else int(job.state)
-    tally: Facts = (0, 0, 0, 0)
-    if job.extra is not None:
-        counts = job.extra.tally
-        tally = (counts.timeouts, counts.releases, counts.buries, counts.kicks)
+    extra = job.extra if job.extra is not None else Extra()
+    counts = extra.tally if extra.tally is not None else Tally()
+    tally = (counts.timeouts, counts.releases, counts.buries, counts.kicks)
     return (
         job.queue.name,
         state,
@@ -197,19 +282,52 @@ def _facts(yard: Yard, job: Job) -> Facts:
         yard.bodies.fetch(job),
         int(job.deliveries),
         tally,
+        int(counts.stalls),
+        int(job.attempts),
+        (int(job.family), int(job.codec), job.policy.text),
+        *extra_facts(extra),
+    )
+
+
+def extra_facts(extra: Extra) -> Facts:
+    """Return what is remembered of the rare parts of a job."""
+    key: Facts = ()
+    if extra.unique_key:
+        key = (extra.unique_key, extra.key_mode, extra.key_ttl_ms, extra.key_until_ms)
+    ended: Facts = ()
+    outcome = extra.outcome
+    if outcome is not None:
+        ended = (outcome.ended_ms, outcome.started_ms, outcome.reason, outcome.error)
+        ended += (outcome.codec, outcome.result)
+    return (
+        (extra.custom_id, key, extra.group_id, extra.marks, extra.parent_id),
+        [(one.child_id, one.label, one.state, one.value) for one in extra.members or ()],
+        (extra.progress, extra.message),
+        [(line.at_ms, line.level, line.text) for line in extra.logs or ()],
+        [
+            (one.attempt, one.started_ms, one.failed_ms, one.reason, one.error)
+            for one in extra.failures or ()
+        ],
+        (extra.stack, extra.retries, extra.retried_ms),
+        ended,
     )
 
 
 def buried(queue: Queue) -> list[int]:
     """Return the ids of a queue's dead jobs, oldest burial first."""
-    return [int(outcome.job.id) for outcome in queue.dead.live() if isinstance(outcome, Outcome)]
+    return resting(queue.dead)
+
+
+def resting(line: Line) -> list[int]:
+    """Return the ids of the jobs that came to rest in a line, the first to do so first."""
+    return [int(outcome.job.id) for outcome in line.live() if isinstance(outcome, Outcome)]
 
 
 def recount(yard: Yard) -> None:
     """Hold every index and counter of a yard against its jobs."""
     jobs = yard.jobs.all()
     assert yard.jobs.count == len(jobs)
-    by_state = {READY: 0, DELAYED: 0, LEASED: 0, DEAD: 0}
+    by_state = {READY: 0, DELAYED: 0, LEASED: 0, DEAD: 0, DONE: 0, BLOCKED: 0}
     for job in jobs:
         by_state[int(job.state)] += 1
         assert yard.jobs.get(job.id) is job
@@ -219,15 +337,27 @@ def recount(yard: Yard) -> None:
     assert yard.delayed_count == by_state[DELAYED]
     assert yard.leased_count == by_state[LEASED]
     assert yard.dead_count == by_state[DEAD]
-    urgent = [job for job in jobs if job.state == READY and job.rank < URGENT_RANK]
-    assert yard.urgent_count == len(urgent)
+    assert yard.done_count == by_state[DONE]
+    assert yard.blocked_count == by_state[BLOCKED]
+    assert yard.urgent_count == sum(is_urgent(job) for job in jobs)
     _recount_bodies(yard, jobs)
+    _recount_names(yard, jobs)
     for name, queue in yard.queues.items():
         assert queue.name == name
         _recount_queue(queue, [job for job in jobs if job.queue is queue])
     _check_heap(yard.timers)
     if yard.journal.is_on:
         recount_live_bytes(yard)
+
+
+def is_urgent(job: Job) -> bool:
+    """Tell whether a job counts as urgent: beanstalk knows no groups."""
+    return job.state == READY and job.rank < URGENT_RANK and group_of(job) is None
+
+
+def group_of(job: Job) -> Group | None:
+    """Return the group a job stands in line with."""
+    return None if job.extra is None else job.extra.group
 
 
 def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
@@ -240,17 +370,25 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     delayed = [job for job in jobs if job.state == DELAYED]
     leased = [job for job in jobs if job.state == LEASED]
     dead = [job for job in jobs if job.state == DEAD]
-    assert _ids(queue.ready) == sorted(int(job.id) for job in ready)
+    done = [job for job in jobs if job.state == DONE]
+    plain = [job for job in ready if group_of(job) is None]
+    assert _ids(queue.ready) == sorted(int(job.id) for job in plain)
+    assert queue.held_count == len(ready) - len(plain)
     assert _ids(queue.delayed) == sorted(int(job.id) for job in delayed)
     assert all(job.sort_key == job.rank for job in ready)
     assert all(job.sort_key == job.due_ms for job in delayed)
-    assert queue.leased_count == len(leased)
-    assert queue.urgent_count == sum(job.rank < URGENT_RANK for job in ready)
+    _check_bag(queue.leased, leased)
+    _check_bag(queue.blocked, [job for job in jobs if job.state == BLOCKED])
+    assert queue.urgent_count == sum(is_urgent(job) for job in jobs)
     assert sorted(buried(queue)) == sorted(int(job.id) for job in dead)
     assert queue.dead.live_count == len(dead)
+    assert sorted(resting(queue.done)) == sorted(int(job.id) for job in done)
+    assert queue.done.live_count == len(done)
     assert queue.jobs_count() == len(jobs)
     _check_heap(queue.ready)
     _check_heap(queue.delayed)
+    if queue.rules is not None:
+        _recount_groups(queue.rules, jobs)
     if delayed:
         assert queue.pos >= 0, "a delay without a timer never ends"
         assert queue.sort_key <= queue.delayed.items[0].sort_key
@@ -262,6 +400,10 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
         assert book.pos >= 0, "a lease without a timer never ends"
         assert book.sort_key <= book.soonest_ms()
         _check_heap(book.leases)
+    _recount_waiters(queue)
+
+
+def _recount_waiters(queue: Queue) -> None:
     waiting = 0
     link = queue.first_link
     while link is not None:
@@ -270,6 +412,56 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
         assert link in link.waiter.links
         link = link.after
     assert queue.waiting_count == waiting
+
+
+def _check_bag(bag: Bag, jobs: list[Job]) -> None:
+    assert {id(item) for item in bag.items} == {id(job) for job in jobs}
+    assert [int(item.pos) for item in bag.items] == list(range(len(jobs)))
+
+
+def _recount_groups(rules: Rules, jobs: list[Job]) -> None:
+    for name, group in rules.groups.items():
+        assert group.name == name
+        members = [job for job in jobs if group_of(job) is group]
+        assert group.jobs_count == len(members)
+        assert group.leased_count == sum(job.state == LEASED for job in members)
+        ready = sorted(int(job.id) for job in members if job.state == READY)
+        assert _ids(group.ready) == ready
+        assert (group in rules.ring) == (len(ready) > 0)
+        _check_heap(group.ready)
+    assert len(set(map(id, rules.ring))) == len(rules.ring)
+    assert all(rules.groups.get(group.name) is group for group in rules.ring)
+
+
+def _recount_names(yard: Yard, jobs: list[Job]) -> None:
+    """Hold what jobs are found by against the jobs."""
+    custom: dict[str, Job] = {}
+    waiting: dict[int, list[int]] = {}
+    for job in jobs:
+        extra = job.extra if job.extra is not None else Extra()
+        if extra.custom_id:
+            custom[extra.custom_id] = job
+        if job.state in (READY, DELAYED) and job.policy.ttl_ms > 0:
+            assert extra.expiry is not None, "a time to live without an alarm never ends"
+            assert extra.expiry in yard.timers.items
+        if job.state in (DEAD, DONE):
+            assert extra.expiry is None
+            continue
+        keys = job.queue.keys
+        assert not extra.unique_key or (keys is not None and extra.unique_key in keys)
+        for member in extra.members or ():
+            if member.state == OPEN:
+                waiting.setdefault(int(member.child_id), []).append(int(job.id))
+    assert yard.names.custom == custom
+    told = {
+        child_id: sorted(int(job.id) for job in parents if job.state not in (DEAD, DONE))
+        for child_id, parents in yard.names.dependents.items()
+    }
+    assert {child_id: parents for child_id, parents in told.items() if parents} == waiting
+    for queue in yard.queues.values():
+        for key, owner in (queue.keys or {}).items():
+            assert owner.more().unique_key == key
+            assert owner.state not in (DEAD, DONE, GONE)
 
 
 def _ids(heap: Heap) -> list[int]:
@@ -288,9 +480,13 @@ def live_bytes(yard: Yard) -> dict[int, int]:
     journal = yard.journal
     live = {int(number): 0 for number in journal.segments}
     for job in yard.jobs.all():
-        live[int(job.place >> 32)] += MOVED_SIZE + int(job.size)
+        extra = job.extra if job.extra is not None else Extra()
+        live[int(job.place >> 32)] += MOVED_SIZE + int(job.size) + int(extra.base_weight)
         if job.trail != 0:
-            live[int(job.trail)] += STATE_SIZE
+            live[int(job.trail)] += STATE_SIZE + int(size_of(extra))
+    for entry in journal.entries.values():
+        assert entry.segment != 0, "an entry that is remembered nowhere"
+        live[int(entry.segment)] += int(entry_bytes(entry))
     for queue in yard.queues.values():
         if queue.segment != 0:
             live[int(queue.segment)] += int(queue_bytes(queue))

@@ -18,11 +18,14 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFull
 from jobyard.journal.reader import Reader
 from jobyard.journal.record import (
+    ENTRY_SIZE,
     KIND_END,
+    KIND_ENTRY,
     KIND_GONE,
     KIND_LEASE,
     KIND_MOVE,
     KIND_MOVED,
+    KIND_NOTE,
     KIND_PUT,
     KIND_QUEUE,
     KIND_STATE,
@@ -156,13 +159,16 @@ class Compactor:
                 base = i64(read_i32_le(data, pos + 20))
                 if base != reader.segment.number and base in self._journal.segments:
                     saved.add_kill(read_i64_le(data, pos + 8), base)
-            elif kind in (KIND_LEASE, KIND_END, KIND_MOVE, KIND_STATE):
+            elif kind in (KIND_LEASE, KIND_END, KIND_MOVE, KIND_STATE, KIND_NOTE):
                 self._save_state(read_i64_le(data, pos + 8), saved, seen)
             elif kind == KIND_QUEUE:
                 size = i64(read_i32_le(data, pos + 12))
                 self._save_queue(
                     i64(read_i32_le(data, pos + 8)), data[pos + 24 : pos + 24 + size], saved
                 )
+            elif kind == KIND_ENTRY:
+                key_end: i64 = pos + ENTRY_SIZE + i64(read_i32_le(data, pos + 8))
+                self._save_entry(int(data[pos + 1]), data[pos + ENTRY_SIZE : key_end], saved)
             pos += i64(read_i32_le(data, pos + 4))
         return True
 
@@ -197,6 +203,17 @@ class Compactor:
             and queue not in saved.queues
         ):
             saved.add_queue(queue)
+
+    def _save_entry(self, kind: int, key: bytes, saved: Saved) -> None:
+        journal = self._journal
+        entry = journal.entries.get((kind, key))
+        victim = self._victim().number
+        if entry is None or i64(entry.segment) != victim or entry in saved.entries:
+            return
+        if journal.is_entry_needed(entry, victim):
+            saved.add_entry(entry)
+        else:
+            journal.forget_entry(entry)
 
     # -- letting go ---------------------------------------------------------------------------
 

@@ -1,17 +1,56 @@
-"""The verbs by which a run of a job ends: finished, given back, buried, run out of time.
+"""The verbs by which a run of a job ends: finished, failed, given back, buried, run out of time.
 
-A lease is ended only by its own holder, by its deadline, or by the holder's leaving.
+A lease is ended only at its own door, by its deadline, or by the holder's leaving. What becomes of
+the job then depends on the family of the job, never on the door of the lease.
 """
+
+from typing import Final
 
 from mypy_extensions import i64
 
+from jobyard.engine import bus, flows, schedule
+from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound, NotHeld
-from jobyard.journal.record import BURIED, EXPIRED, FINISHED, LET_GO, RELEASED
-from jobyard.model.job import DEAD, DELAYED, GONE, READY, Job
+from jobyard.journal.record import (
+    BURIED,
+    EXPIRED,
+    FAILED,
+    FINISHED,
+    LET_GO,
+    PARKED,
+    RELEASED,
+    REMOVED,
+    STALLED,
+)
+from jobyard.model.end import End
+from jobyard.model.extra import (
+    ATTEMPTS_USED,
+    EXPLICIT,
+    LAID_ASIDE,
+    REASON,
+    STACK,
+    STARTED,
+    TIMED_OUT,
+    Failure,
+    Fields,
+    failure_field,
+    result_field,
+)
+from jobyard.model.extra import STALLED as BY_STALL
+from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
+from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms
 from jobyard.model.queue import Book, Lease
+from jobyard.model.rules import DEFAULTS
+
+# Whether a job that is done is kept: as it was asked for when it was put, or as the worker says.
+KEEP_AS_ASKED: Final = -1
+KEEP_NOT: Final = 0
+
+# Jobs that are done and kept for a queue; beyond this the oldest go.
+DONE_KEPT_MAX: Final = 100_000
 
 
 def held(yard: Yard, job_id: i64, book: Book) -> Job:
@@ -26,66 +65,313 @@ def held(yard: Yard, job_id: i64, book: Book) -> Job:
 
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
-    """End the run of a held job well: it is gone."""
-    journal = yard.journal
-    if journal.is_on:
-        journal.append_end(job, FINISHED, GONE, job.rank, job.due_ms, now_ms, waited=True)
+    """End the run of a held job well, without a result."""
+    if job.family != BEANSTALK:
+        complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
+        return
+    if yard.journal.is_on:
+        yard.journal.append_end(job, End(job, FINISHED, GONE), now_ms, waited=True)
+    _let_go(yard, job, FINISHED, now_ms)
+
+
+def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
+    """End the run of a held job with a result, which is kept with it unless it goes at once."""
+    is_kept = job.family != BEANSTALK and keep != KEEP_NOT and not yard.journal.is_full
+    if keep == KEEP_AS_ASKED and job.policy.flags & REMOVE_DONE:
+        is_kept = False
+    end = End(job, FINISHED, DONE if is_kept else GONE)
+    lease = job.lease
+    started_ms: i64 = 0 if lease is None else lease.started_ms
+    if is_kept and yard.journal.is_on:
+        end.news = _done_news(started_ms, result, codec)
+    if yard.names.dependents:
+        flows.make_room(yard, job, len(result))
+    after = None
+    if job.extra is not None:
+        after = schedule.hold_successor(yard, job, len(result), now_ms)
+    if yard.bus.is_on:
+        event = bus.Event(bus.COMPLETED, job.queue, job, now_ms)
+        event.result = result
+        yard.bus.tell(event)
+    _end(yard, job, end, now_ms, waited=True)
+    if after is not None:
+        schedule.put_successor(yard, job.queue, after, now_ms)
+    if is_kept and not yard.journal.is_on:
+        outcome = job.outcome()
+        outcome.started_ms = started_ms
+        outcome.codec = codec
+        outcome.result = result
+    if yard.names.dependents:
+        flows.settle(yard, job, result, now_ms)
+    yard.waits.ended(job, result)
+    if is_kept and job.queue.done.live_count > DONE_KEPT_MAX:
+        _trim_done(yard, job, now_ms)
+
+
+def _done_news(started_ms: i64, result: bytes, codec: i64) -> bytes:
+    fields = Fields()
+    if started_ms > 0:
+        # Unknown of a run that was ended late; no time is written as a time.
+        fields.number(STARTED, started_ms)
+    if result:
+        result_field(fields, codec, result)
+    return fields.done()
+
+
+def _trim_done(yard: Yard, newest: Job, now_ms: i64) -> None:
+    outcome = newest.queue.done.first()
+    assert isinstance(outcome, flows.Outcome)
+    job = outcome.job
+    if yard.journal.is_on:
+        yard.journal.append_gone(job, REMOVED, now_ms)
     yard.apply_gone(job)
-    queue = job.queue
-    queue.finished_count += 1
-    if queue.users_count == 0:
-        drop_if_idle(yard, queue)
+
+
+def fail(  # noqa: PLR0913  what a worker may say of a failure
+    yard: Yard,
+    job: Job,
+    error: str,
+    now_ms: i64,
+    *,
+    stack: str = "",
+    reason: i64 = EXPLICIT,
+    delay_ms: i64 = -1,
+    is_final: bool = False,
+    is_removed: bool = False,
+) -> None:
+    """End the run of a held job badly: tried again later, or dead if it was the last attempt."""
+    policy = job.policy
+    attempts: i64 = i64(job.attempts) + 1
+    is_last = is_final or 0 < policy.max_attempts <= attempts
+    if is_last:
+        end = End(job, FAILED, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
+    else:
+        wait_ms = delay_ms if delay_ms >= 0 else backoff_ms(policy, job.id, attempts)
+        end = End(job, FAILED, DELAYED if wait_ms > 0 else READY)
+        end.due_ms = now_ms + wait_ms
+        if wait_ms == 0:
+            end.stamp = yard.stamp(now_ms)
+    end.attempts = attempts
+    lease = job.lease
+    started_ms = lease.started_ms if lease is not None else now_ms
+    fields = Fields()
+    if job.family != BEANSTALK:
+        failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
+        if stack:
+            fields.text(STACK, stack)
+        if end.state == DEAD:
+            why: i64 = ATTEMPTS_USED if reason == EXPLICIT and not is_final else reason
+            fields.numbers(REASON, (why,), error.encode())
+            fields.numbers(STARTED, (started_ms,), b"")
+        end.news = fields.done()
+    _tell_failed(yard, job, error, now_ms, is_last=is_last)
+    _finish_failed(yard, job, end, error, now_ms)
+
+
+def _tell_failed(yard: Yard, job: Job, error: str, now_ms: i64, *, is_last: bool) -> None:
+    if yard.bus.is_on:
+        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event.error = error
+        event.is_final = is_last
+        yard.bus.tell(event)
+
+
+def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> None:
+    is_last = end.state in (DEAD, GONE)
+    if is_last and yard.names.dependents:
+        flows.make_room(yard, job, len(error))
+    _end(yard, job, end, now_ms, waited=end.why != STALLED)
+    if is_last:
+        if yard.names.dependents:
+            flows.fail(yard, job, error, now_ms)
+        if job.state == DEAD and job.family != BEANSTALK:
+            _trim_dead(yard, job, now_ms)
+    elif yard.bus.is_on:
+        event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
+        event.before = "failed"
+        yard.bus.tell(event)
+
+
+def _trim_dead(yard: Yard, newest: Job, now_ms: i64) -> None:
+    """Let the oldest dead job go where more are kept than was asked for; never one of beanstalk."""
+    queue = newest.queue
+    rules = queue.rules
+    most = rules.settings.dead_max if rules is not None else DEFAULTS.dead_max
+    if queue.dead.live_count <= most:
+        return
+    outcome = queue.dead.first()
+    assert isinstance(outcome, flows.Outcome)
+    job = outcome.job
+    if job.family == BEANSTALK:
+        return
+    if yard.journal.is_on:
+        yard.journal.append_gone(job, REMOVED, now_ms)
+    yard.apply_gone(job)
+
+
+def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bool:
+    """Release a held job as a beanstalk client does; False if it does not come back.
+
+    To a job whose family counts attempts this is one, its rank stays, and it may be the last.
+    """
+    if job.family == BEANSTALK:
+        release(yard, job, rank, delay_ms, now_ms)
+    else:
+        fail(yard, job, "released", now_ms, delay_ms=delay_ms)
+    return job.state not in (DEAD, GONE)
 
 
 def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None:
     """Give a held job back, ready now or after a delay, with a new rank that is remembered."""
-    state = DELAYED if delay_ms > 0 else READY
-    _end(yard, job, RELEASED, state, rank, now_ms + delay_ms, now_ms, waited=True)
+    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    end.rank = rank
+    end.due_ms = now_ms + delay_ms
+    _end(yard, job, end, now_ms, waited=True)
 
 
 def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
     """Lay a held job aside at the end of the dead line until someone kicks it."""
-    _end(yard, job, BURIED, DEAD, rank, job.due_ms, now_ms, waited=True)
+    if job.family != BEANSTALK:
+        fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True)
+        return
+    end = End(job, BURIED, DEAD)
+    end.rank = rank
+    _end(yard, job, end, now_ms, waited=True)
 
 
-def touch(yard: Yard, lease: Lease, now_ms: i64) -> None:
+def park(yard: Yard, job: Job, now_ms: i64) -> None:
+    """End a run for now: the job goes on when the jobs it waits for have."""
+    _end(yard, job, End(job, PARKED, BLOCKED), now_ms, waited=True)
+    if yard.bus.is_on:
+        yard.bus.tell(bus.Event(bus.WAITING_CHILDREN, job.queue, job, now_ms))
+
+
+def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
     """Start the time of a lease anew. Nothing is recorded: leases do not outlive the boot."""
-    lease.sort_key = now_ms + lease.ttl_ms
+    lease.ttl_ms = ttl_ms
+    lease.until_ms = now_ms + ttl_ms
+    lease.beat_ms = now_ms
+    lease.sort_key = lease.until_ms
+    timeout_ms = lease.job.policy.timeout_ms
+    if timeout_ms > 0:
+        lease.sort_key = min(lease.sort_key, lease.started_ms + timeout_ms)
     lease.book.leases.moved(lease)
     yard.arm(lease.book, lease.book.soonest_ms())
 
 
 def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
     """End a lease whose time is over."""
-    yard.timeouts_count += 1
     job = lease.job
-    _end(yard, job, EXPIRED, READY, job.rank, now_ms, now_ms, waited=False)
+    timeout_ms = job.policy.timeout_ms
+    if job.family == BEANSTALK:
+        yard.timeouts_count += 1
+        end = End(job, EXPIRED, READY)
+        end.due_ms = now_ms
+        _end(yard, job, end, now_ms, waited=False)
+    elif timeout_ms > 0 and now_ms >= lease.started_ms + timeout_ms:
+        fail(yard, job, "Job timeout exceeded", now_ms, reason=TIMED_OUT)
+    else:
+        _stall(yard, lease, now_ms)
 
 
-def drop_holder(yard: Yard, book: Book, now_ms: i64) -> None:
-    """Give back every job of a holder that left; nothing is counted against them."""
+def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
+    """End the run of a job whose holder has not been heard of for too long."""
+    job = lease.job
+    policy = job.policy
+    rules = job.queue.rules
+    settings = rules.settings if rules is not None else DEFAULTS
+    attempts: i64 = i64(job.attempts) + 1
+    stalls: i64 = job.stalls() + 1
+    is_out = 0 < policy.max_attempts <= attempts
+    is_last = is_out or stalls >= settings.stalls_max
+    if is_last:
+        end = End(job, STALLED, GONE if policy.flags & REMOVE_DEAD else DEAD)
+    else:
+        end = End(job, STALLED, READY)
+        end.due_ms = now_ms
+    end.attempts = attempts
+    error = "Job stalled"
+    fields = Fields()
+    failure_field(fields, Failure(attempts, lease.started_ms, now_ms, BY_STALL, error))
+    if end.state == DEAD:
+        fields.numbers(REASON, (ATTEMPTS_USED if is_out else BY_STALL,), error.encode())
+        fields.numbers(STARTED, (lease.started_ms,), b"")
+    end.news = fields.done()
+    if yard.bus.is_on:
+        yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+    if is_last:
+        _tell_failed(yard, job, error, now_ms, is_last=is_last)
+    _finish_failed(yard, job, end, error, now_ms)
+
+
+def drop_holder(yard: Yard, book: Book, orphans: Book | None, now_ms: i64) -> None:
+    """Give back every job of a holder that left; nothing is counted against them.
+
+    Leases that were renewed by someone else who knows the token go over to `orphans`, if given.
+    """
     yard.disarm(book)
     leases = book.leases.items
     while leases:
         lease = leases[0]
         assert isinstance(lease, Lease)
-        job = lease.job
-        _end(yard, job, LET_GO, READY, job.rank, now_ms, now_ms, waited=False)
+        if orphans is not None and lease.is_renewed and lease.terms.is_token:
+            hand_over(yard, lease, orphans)
+            continue
+        give_back(yard, lease.job, now_ms)
 
 
-def _end(  # noqa: PLR0913  the fields of the record
-    yard: Yard,
-    job: Job,
-    why: i64,
-    state: i64,
-    rank: i64,
-    due_ms: i64,
-    now_ms: i64,
-    *,
-    waited: bool,
-) -> None:
-    if yard.journal.is_on:
-        yard.journal.append_end(job, why, state, rank, due_ms, now_ms, waited=waited)
-    yard.apply_end(job, why, state, rank, due_ms, now_ms)
-    if state == READY and job.queue.first_link is not None:
+def hand_over(yard: Yard, lease: Lease, book: Book) -> None:
+    """Let a lease belong to another book."""
+    lease.book.leases.remove(lease)
+    lease.book = book
+    book.leases.push(lease)
+    yard.arm(book, lease.sort_key)
+
+
+def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
+    """End a run as if it had not begun."""
+    if schedule.is_run(yard, job):
+        # The next slot brings the next run: one that was lost with its worker is not made up for.
+        erase(yard, job, now_ms)
         offer(yard, job.queue, now_ms)
+        drop_if_idle(yard, job.queue)
+        return
+    end = End(job, LET_GO, READY)
+    end.due_ms = now_ms
+    _end(yard, job, end, now_ms, waited=False)
+
+
+def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
+    journal = yard.journal
+    queue = job.queue
+    if journal.is_on:
+        journal.append_end(job, end, now_ms, waited=waited)
+    if end.state == GONE:
+        _let_go(yard, job, end.why, now_ms)
+        return
+    lease = job.lease
+    yard.apply_end(job, end, now_ms)
+    if lease is not None and lease.terms.is_token and end.why in (STALLED, LET_GO):
+        # Who lost it may still finish it, for as long as nobody else takes it; who ended the run
+        # may not end it twice.
+        job.more().last_lease = lease.key if end.state == READY else 0
+    elif job.extra is not None:
+        job.extra.last_lease = 0
+    if end.news:
+        yard.apply_news(job, end.news)
+    if end.state == DONE:
+        yard.bodies.rest(job)
+    if queue.first_link is not None and (end.state == READY or queue.rules is not None):
+        offer(yard, queue, now_ms)
+
+
+def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
+    queue = job.queue
+    yard.apply_gone(job)
+    queue.finished_count += 1
+    if yard.keeper is not None:
+        yard.keeper.left(job, why, now_ms)
+    if queue.users_count == 0:
+        drop_if_idle(yard, queue)
+    if queue.rules is not None and queue.first_link is not None:
+        offer(yard, queue, now_ms)

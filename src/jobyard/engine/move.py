@@ -1,13 +1,38 @@
-"""The verbs for jobs that no one runs: kicked awake, or removed."""
+"""The verbs for jobs that no one runs: kicked awake, revived, reordered, changed, removed."""
 
 from mypy_extensions import i64
 
+from jobyard.engine import bus, flows
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
-from jobyard.errors import NotFound
-from jobyard.journal.record import KICKED, REMOVED
-from jobyard.model.job import DEAD, DELAYED, LEASED, READY, Job, Outcome
+from jobyard.errors import NotFound, YardFull
+from jobyard.journal.record import (
+    DUE_SET,
+    FAILED,
+    KICKED,
+    PROMOTED,
+    RANKED,
+    REMOVED,
+    REVIVED,
+)
+from jobyard.model.end import End
+from jobyard.model.extra import (
+    DROPPED,
+    KEY_DROPPED,
+    OPEN,
+    REASON,
+    RETRIES,
+    SETTLED,
+    UNKNOWN,
+    Extra,
+    Fields,
+    Member,
+    Outcome,
+    member_field,
+)
+from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
 
 
@@ -23,7 +48,6 @@ def kick(yard: Yard, queue: Queue, bound: i64, now_ms: i64) -> i64:
             _kick(yard, outcome.job, now_ms)
             kicked += 1
     else:
-        # Jobs kicked here may be handed out at once, so the heap is looked at anew each time.
         while kicked < bound and queue.delayed.items:
             job = queue.delayed.items[0]
             assert isinstance(job, Job)
@@ -45,17 +69,173 @@ def kick_job(yard: Yard, job_id: i64, now_ms: i64) -> Job:
 
 
 def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
-    if yard.journal.is_on:
-        yard.journal.append_move(job, KICKED, READY, now_ms, now_ms)
-    yard.apply_move(job, KICKED, READY, now_ms, now_ms)
+    move = End(job, KICKED, READY)
+    move.due_ms = now_ms
+    settled: list[int] = []
+    if job.family != BEANSTALK:
+        move.stamp = yard.stamp(now_ms)
+        fields = Fields()
+        if yard.names.has_lost_key(job):
+            fields.begin(KEY_DROPPED, 0)
+        if job.state == DEAD:
+            move.attempts = 0
+            extra = job.more()
+            settled = _settle_members(yard, extra, fields)
+            if extra.open_count() > len(settled):
+                move.state = BLOCKED
+        move.news = fields.done()
+    yard.move(job, move, now_ms)
+    for child_id in settled:
+        yard.names.stop_waiting(job, child_id)
+
+
+def promote(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Make a delayed job ready before its time."""
+    move = End(job, PROMOTED, READY)
+    move.due_ms = now_ms
+    move.stamp = yard.stamp(now_ms)
+    yard.move(job, move, now_ms)
+    tell(yard, bus.WAITING, job, "delayed", now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def revive(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Bring a dead or done job back, with all its attempts before it."""
+    before = "failed" if job.state == DEAD else "completed"
+    if job.family == BEANSTALK:
+        _kick(yard, job, now_ms)
+    else:
+        move = End(job, REVIVED, READY)
+        move.due_ms = now_ms
+        move.stamp = yard.stamp(now_ms)
+        move.attempts = 0
+        extra = job.more()
+        extra.last_lease = 0
+        fields = Fields()
+        fields.numbers(RETRIES, (extra.retries + 1, now_ms), b"")
+        if yard.names.has_lost_key(job):
+            fields.begin(KEY_DROPPED, 0)
+        settled = _settle_members(yard, extra, fields)
+        if extra.open_count() > len(settled):
+            move.state = BLOCKED
+        move.news = fields.done()
+        yard.move(job, move, now_ms)
+        for child_id in settled:
+            yard.names.stop_waiting(job, child_id)
+        yard.bodies.wake(job)
+    tell(yard, bus.RETRIED, job, before, now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:
+    """Write down what became of those a job at rest was not told of; return which are settled.
+
+    In the record that brings the job back: a crash between the two would leave it waiting for ever.
+    """
+    settled: list[int] = []
+    for member in extra.members or ():
+        if member.state != OPEN:
+            continue
+        child = yard.jobs.get(member.child_id)
+        if child is not None and child.state != DONE:
+            continue
+        news = Member(member.child_id, member.label)
+        news.state = DROPPED if child is None else SETTLED
+        news.value = b"" if child is None else child.outcome().result
+        member_field(fields, news)
+        settled.append(int(member.child_id))
+    return settled
+
+
+def set_rank(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
+    """Give a job that waits another rank."""
+    move = End(job, RANKED, i64(job.state))
+    move.rank = rank
+    yard.move(job, move, now_ms)
+
+
+def set_due(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
+    """Let a job that waits be ready after another delay."""
+    move = End(job, DUE_SET, DELAYED if delay_ms > 0 else READY)
+    move.due_ms = now_ms + delay_ms
+    if delay_ms == 0:
+        move.stamp = yard.stamp(now_ms)
+    yard.move(job, move, now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
+    """Make a job dead that nobody runs."""
+    if job.policy.flags & REMOVE_DEAD:
+        remove(yard, job, now_ms)
+        return
+    move = End(job, FAILED, DEAD)
+    if job.family != BEANSTALK:
+        fields = Fields()
+        fields.numbers(REASON, (UNKNOWN,), error.encode())
+        move.news = fields.done()
+    flows.make_room(yard, job, len(error))
+    yard.move(job, move, now_ms)
+    if yard.bus.is_on:
+        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event.error = error
+        event.is_final = True
+        yard.bus.tell(event)
+    if yard.names.dependents:
+        flows.fail(yard, job, error, now_ms)
+
+
+def set_body(yard: Yard, job: Job, body: bytes, now_ms: i64) -> None:
+    """Give a job another body."""
+    journal = yard.journal
+    if not yard.bodies.admits(len(body)):
+        raise YardFull
+    if journal.is_on and not journal.admit(journal.body_room(job, body), now_ms):
+        raise YardFull
+    yard.bodies.drop(job)
+    if journal.is_on:
+        journal.append_body(job, body)
+    else:
+        job.size = len(body)
+    yard.bodies.renew(job, body)
 
 
 def remove(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job that nobody holds."""
     if job.state == LEASED:
         raise NotFound
+    erase(yard, job, now_ms)
+    drop_if_idle(yard, job.queue)
+
+
+def erase(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Remove a job, even one that is held; an unfinished one settles as if it had failed."""
+    is_unfinished = job.state not in (DEAD, DONE)
+    before = job.state
+    if is_unfinished and yard.names.dependents:
+        flows.make_room(yard, job, 64)
     if yard.journal.is_on:
         yard.journal.append_gone(job, REMOVED, now_ms)
     yard.apply_gone(job)
     job.queue.finished_count += 1
-    drop_if_idle(yard, job.queue)
+    if yard.bus.is_on:
+        event = bus.Event(bus.REMOVED, job.queue, job, now_ms)
+        event.before = "delayed" if before == DELAYED else "waiting"
+        yard.bus.tell(event)
+    if is_unfinished and yard.names.dependents:
+        flows.fail(yard, job, "removed", now_ms)
+
+
+def expire_ttl(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Remove a job whose time to live is over; one that runs is let run."""
+    if job.state in (READY, DELAYED):
+        erase(yard, job, now_ms)
+        drop_if_idle(yard, job.queue)
+
+
+def tell(yard: Yard, kind: str, job: Job, before: str, now_ms: i64) -> None:
+    """Tell those who listen what happened to a job, and in which state it was before."""
+    if yard.bus.is_on and job.state != GONE:
+        event = bus.Event(kind, job.queue, job, now_ms)
+        event.before = before
+        yard.bus.tell(event)

@@ -2,9 +2,13 @@
 
 from mypy_extensions import i64
 
+from jobyard.engine import bus
+from jobyard.engine.names import rules_of
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
+from jobyard.model.entry import GROUP, SETTINGS
 from jobyard.model.queue import Queue
+from jobyard.model.rules import DEFAULTS, Bucket, Group, Rules, Settings
 
 
 def open_queue(yard: Yard, name: str) -> Queue:
@@ -45,11 +49,85 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         or queue.watchers_count > 0
         or queue.is_pinned
         or queue.jobs_count() > 0
+        or (queue.rules is not None and is_ruled(queue.rules))
     ):
         return
     yard.disarm(queue)
+    if queue.sweep is not None:
+        yard.disarm(queue.sweep)
     yard.journal.ledger.forget_queue(queue)
     del yard.queues[queue.name]
+
+
+def is_ruled(rules: Rules) -> bool:
+    """Tell whether anything is set that must outlast the last job of a queue."""
+    return len(rules.groups) > 0 or rules.settings.encode() != DEFAULTS.encode()
+
+
+def settings_of(queue: Queue) -> Settings:
+    """Return what is set for a queue, to look at only."""
+    rules = queue.rules
+    return DEFAULTS if rules is None else rules.settings
+
+
+def set_settings(yard: Yard, queue: Queue, settings: Settings, now_ms: i64) -> None:
+    """Replace what is set for a queue, and serve those whom the old held up."""
+    rules = rules_of(queue)
+    was_paused = rules.settings.is_paused
+    if yard.journal.is_on:
+        key = queue.name.encode()
+        if settings.encode() != DEFAULTS.encode():
+            yard.journal.set_entry(SETTINGS, key, settings.encode())
+        else:
+            yard.journal.drop_entry(SETTINGS, key)
+    apply_settings(queue, settings, now_ms, is_new=True)
+    if was_paused != settings.is_paused and yard.bus.is_on:
+        kind = bus.PAUSED if settings.is_paused else bus.RESUMED
+        yard.bus.tell(bus.Event(kind, queue, None, now_ms))
+    offer(yard, queue, now_ms)
+    drop_if_idle(yard, queue)
+
+
+def apply_settings(queue: Queue, settings: Settings, now_ms: i64, *, is_new: bool) -> None:
+    """Make settings count; a limit of the rate begins full when it is new, else empty."""
+    rules = rules_of(queue)
+    old = rules.settings
+    rules.settings = settings
+    if settings.rate_most < 0:
+        rules.bucket = None
+    elif (
+        rules.bucket is None
+        or old.rate_most != settings.rate_most
+        or old.rate_ms != settings.rate_ms
+    ):
+        rules.bucket = Bucket(settings.rate_most, settings.rate_ms)
+        if is_new:
+            rules.bucket.fill(now_ms)
+        else:
+            rules.bucket.begin(now_ms)
+
+
+def copy_settings(queue: Queue) -> Settings:
+    """Return what is set for a queue, to be changed and set."""
+    settings = Settings()
+    settings.fill(settings_of(queue).encode())
+    return settings
+
+
+def group_key(queue: Queue, group: Group) -> bytes:
+    """Return the key of a group's settings in the journal."""
+    return f"{queue.name}\0{group.name}".encode()
+
+
+def set_group(yard: Yard, queue: Queue, group: Group, now_ms: i64) -> None:
+    """Remember what was changed of a group, and serve those whom the old held up."""
+    if yard.journal.is_on:
+        if group.is_plain():
+            yard.journal.drop_entry(GROUP, group_key(queue, group))
+        else:
+            yard.journal.set_entry(GROUP, group_key(queue, group), group.encode())
+    rules_of(queue).forget_idle(group)
+    offer(yard, queue, now_ms)
 
 
 def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:

@@ -9,25 +9,36 @@ from typing import Final, final
 from zlib import crc32
 
 from librt.strings import read_i32_le, read_i64_le
-from mypy_extensions import i16, i64, u8
+from mypy_extensions import i16, i32, i64, u8
 
-from jobyard.engine.yard import Yard
+from jobyard.engine.registry import load_entries
+from jobyard.engine.yard import Yard, due_stamp
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
 from jobyard.journal.record import (
+    END_SIZE,
+    ENTRY_SIZE,
     KIND_ALIVE,
     KIND_CLEAN,
     KIND_DROPPED,
     KIND_END,
+    KIND_ENTRY,
     KIND_GONE,
     KIND_LEASE,
     KIND_MOVE,
     KIND_MOVED,
+    KIND_NOTE,
     KIND_PUT,
     KIND_QUEUE,
     KIND_STATE,
+    MOVE_SIZE,
     MOVED_SIZE,
+    NEW_BODY,
+    NOTE_SIZE,
     PUT_SIZE,
+    STATE_BITS,
+    STATE_SIZE,
+    base_length,
 )
 from jobyard.journal.recovery import Merge, Recovery, missing_segment
 from jobyard.journal.segment import (
@@ -38,11 +49,15 @@ from jobyard.journal.segment import (
     spare_number,
 )
 from jobyard.journal.storage import Storage
-from jobyard.model.job import DEAD, DELAYED, GONE, READY, Job
+from jobyard.model.end import End
+from jobyard.model.entry import GROUP, POLICY, SETTINGS, Entry
+from jobyard.model.extra import absorb
+from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 
-_STATE_AT: Final = 72
+_STATE_AT: Final = 80
 
 
 @final
@@ -55,6 +70,7 @@ class Replay:
         self._now_ms: i64 = now_ms
         self._offset_ms: i64 = 0
         self._queues: dict[int, Queue] = {}
+        self._policies: dict[int, Policy] = {}
         self._alive: set[int] = set()
         self.batches_count: i64 = 0
         self.records_count: i64 = 0
@@ -86,12 +102,13 @@ class Replay:
             elif kind == KIND_LEASE:
                 job = self._yard.jobs.get(read_i64_le(data, pos + 8))
                 if job is not None:
+                    self._catch_up(job, read_i64_le(data, pos + 24) + self._offset_ms)
                     self._yard.apply_taken(job, None)
                     journal.ledger.trail(job, segment)
             elif kind == KIND_END:
-                self._end(data, pos)
+                self._end(data, pos, length)
             elif kind == KIND_MOVE:
-                self._move(data, pos)
+                self._move(data, pos, length)
             elif kind == KIND_GONE:
                 self._gone(read_i64_le(data, pos + 8), i64(read_i32_le(data, pos + 20)))
             else:
@@ -105,61 +122,103 @@ class Replay:
         self, data: bytes, pos: i64, kind: int, head: BatchHead, segment: Segment, shift: i64
     ) -> None:
         yard = self._yard
-        journal = self._journal
+        ledger = self._journal.ledger
         job_id = read_i64_le(data, pos + 8)
-        queue = self._queue_of(i64(read_i32_le(data, pos + 16)))
         size = i64(read_i32_le(data, pos + 20))
         fixed: i64 = PUT_SIZE if kind == KIND_PUT else MOVED_SIZE
-        body: bytes | None = None
-        crc: i64 = 0
-        if size <= INLINE_BODY_MAX:
-            offset: i64 = pos + shift + fixed
-            body = data[pos + fixed : pos + fixed + size]
-            if not yard.bodies.has_budget(size):
-                crc = crc32(body)
-                body = None
-        else:
-            in_part2 = read_i64_le(data, pos + fixed)
-            offset = segment.end + BATCH_HEADER_SIZE + head.part1_size + in_part2
-            crc = read_i64_le(data, pos + fixed + 8)
-        place: i64 = (segment.number << 32) | offset
+        extra_at = pos + base_length(fixed, size)
+        extra_end = extra_at + i64(read_i32_le(data, pos + 76))
         job = yard.jobs.get(job_id)
-        if job is not None:
-            # A copy made by compaction: the original may still be there.
-            self.superseded.add(job.place >> 32)
-            journal.ledger.rebase(job, segment, offset)
+        is_known = job is not None
+        if job is None:
+            job = self._new_job(data, pos)
+            if extra_end > extra_at:
+                absorb(job.more(), data, extra_at, extra_end, self._offset_ms)
+        else:
+            # A copy made by compaction, of which the original may still be there, or a new body.
+            if data[pos + 3] & NEW_BODY:
+                job.add_old_base()
+            else:
+                self.superseded.add(job.place >> 32)
+            ledger.leave_base(job)
+            yard.bodies.drop(job)
             # By its own offset: had the original been gone, nothing else would tell.
             job.created_ms = read_i64_le(data, pos + 32) + self._offset_ms
-            self._restore(job, data, pos + _STATE_AT, data[pos + 3])
+        self._set_body(job, data, pos + fixed, size, head, segment, shift)
+        if is_known:
+            self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
+            self._restamp(job, read_i64_le(data, pos + 48))
+            ledger.take_base(job, segment, job.place & 0xFFFFFFFF, extra_end - extra_at)
             return
-        job = self._new_job(data, pos, queue, size, body)
-        job.place = place
-        job.crc = crc
-        if body is not None:
-            yard.bodies.in_memory += size
-        segment.live += MOVED_SIZE + size
-        journal.ledger.jobs_count += 1
-        queue.next_seq = max(queue.next_seq, job.key + 1)
-        yard.last_stamp = max(yard.last_stamp, job.stamp)
-        journal.next_id = max(journal.next_id, job_id + 1)
-        yard.apply_put(job, DELAYED if job.delay_ms > 0 else READY)
+        ledger.hold_base(job, segment, extra_end - extra_at)
+        self._put(job)
         if kind == KIND_MOVED:
-            self._restore(job, data, pos + _STATE_AT, data[pos + 3])
+            self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
 
-    def _new_job(self, data: bytes, pos: i64, queue: Queue, size: i64, body: bytes | None) -> Job:
+    def _set_body(
+        self,
+        job: Job,
+        data: bytes,
+        at: i64,
+        size: i64,
+        head: BatchHead,
+        segment: Segment,
+        shift: i64,
+    ) -> None:
+        bodies = self._yard.bodies
+        job.size = i32(size)
+        if size > INLINE_BODY_MAX:
+            in_part2 = read_i64_le(data, at)
+            offset: i64 = segment.end + BATCH_HEADER_SIZE + head.part1_size + in_part2
+            job.crc = read_i64_le(data, at + 8)
+            job.body = None
+        else:
+            offset = at + shift
+            body = data[at : at + size]
+            if bodies.has_budget(size):
+                job.body = body
+                bodies.in_memory += size
+            else:
+                job.crc = crc32(body)
+                job.body = None
+        job.place = (segment.number << 32) | offset
+
+    def _catch_up(self, job: Job, at_ms: i64) -> None:
+        """Give a job the place in line it got when its delay was over, of which no record tells."""
+        if job.state == DELAYED and job.family != BEANSTALK and job.due_ms <= at_ms:
+            job.stamp = due_stamp(job)
+
+    def _restamp(self, job: Job, stamp: i64) -> None:
+        job.stamp = stamp
+        self._yard.last_stamp = max(self._yard.last_stamp, stamp, -stamp)
+
+    def _put(self, job: Job) -> None:
+        yard = self._yard
+        queue = job.queue
+        queue.next_seq = max(queue.next_seq, job.key + 1)
+        yard.last_stamp = max(yard.last_stamp, job.stamp, -job.stamp)
+        self._journal.next_id = max(self._journal.next_id, job.id + 1)
+        extra = job.extra
+        state: i64 = DELAYED if job.delay_ms > 0 else READY
+        if extra is not None and extra.open_count() > 0:
+            state = BLOCKED
+        yard.apply_put(job, state)
+
+    def _new_job(self, data: bytes, pos: i64) -> Job:
         created_ms = read_i64_le(data, pos + 32)
         due_ms = read_i64_le(data, pos + 40)
         job = Job(
             read_i64_le(data, pos + 8),
-            queue,
+            self._queue_of(i64(read_i32_le(data, pos + 16))),
             read_i64_le(data, pos + 64),
             read_i64_le(data, pos + 48),
             read_i64_le(data, pos + 24),
             created_ms + self._offset_ms,
             due_ms - created_ms,
             read_i64_le(data, pos + 56),
-            body,
-            size,
+            self._policy_of(i64(read_i32_le(data, pos + 72))),
+            None,
+            0,
             data[pos + 1],
             data[pos + 2],
         )
@@ -171,33 +230,47 @@ class Replay:
         left = due_ms + self._offset_ms - self._now_ms
         return self._now_ms + min(left, asked_ms)
 
-    def _restore(self, job: Job, data: bytes, at: i64, state: i64) -> None:
-        """Set all that can change of a job to what a state block says."""
-        yard = self._yard
-        if job.state == DEAD:
-            extra = job.extra
-            assert extra is not None
-            extra.outcome = None
+    def _restore(
+        self, job: Job, data: bytes, at: i64, state: i64, extra_at: i64, extra_end: i64
+    ) -> None:
+        """Set all that can change of a job to what a state block and an extra say."""
+        state &= STATE_BITS
         job.rank = read_i64_le(data, at)
         job.delay_ms = read_i64_le(data, at + 16)
         job.due_ms = self._carry(read_i64_le(data, at + 8), job.delay_ms)
         job.deliveries = read_i32_le(data, at + 24)
         job.attempts = i16(read_i32_le(data, at + 28))
-        if read_i64_le(data, at + 32) != 0 or read_i64_le(data, at + 40) != 0:
+        old = job.extra
+        job.extra = None
+        if old is not None:
+            # Their weights stay on the books where they are counted.
+            extra = job.more()
+            extra.base_weight = old.base_weight
+            extra.trail_weight = old.trail_weight
+            extra.old_bases = old.old_bases
+        if (
+            read_i64_le(data, at + 32) != 0
+            or read_i64_le(data, at + 40) != 0
+            or read_i64_le(data, at + 64) != 0
+        ):
             tally = job.tally()
             tally.timeouts = read_i32_le(data, at + 32)
             tally.releases = read_i32_le(data, at + 36)
             tally.buries = read_i32_le(data, at + 40)
             tally.kicks = read_i32_le(data, at + 44)
+            tally.stalls = read_i32_le(data, at + 64)
         job.state = u8(state)
-        if state == DEAD:
+        if state in (DEAD, DONE):
             ending = read_i64_le(data, at + 48)
             job.queue.endings = max(job.queue.endings, ending)
-            yard.rest(job, ending, read_i64_le(data, at + 56) + self._offset_ms)
+            ended_ms = read_i64_le(data, at + 56) + self._offset_ms
+            self._yard.rest(job, state, ending, ended_ms)
+        if extra_end > extra_at:
+            absorb(job.more(), data, extra_at, extra_end, self._offset_ms)
 
-    def _end(self, data: bytes, pos: i64) -> None:
+    def _end(self, data: bytes, pos: i64, length: i64) -> None:
         job_id = read_i64_le(data, pos + 8)
-        state = data[pos + 2]
+        state: i64 = data[pos + 2]
         if state == GONE:
             self._gone(job_id, i64(read_i32_le(data, pos + 20)))
             return
@@ -205,39 +278,57 @@ class Replay:
         if job is None:
             return
         finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
-        due_ms = read_i64_le(data, pos + 32) + self._offset_ms
-        rank = read_i64_le(data, pos + 24)
-        self._yard.apply_end(job, data[pos + 1], state, rank, due_ms, finished_ms)
-        if state == DEAD:
-            self._set_ending(job, read_i64_le(data, pos + 40), finished_ms)
-        if state == DELAYED:
-            job.due_ms = self._carry(due_ms - self._offset_ms, job.delay_ms)
+        end = End(job, data[pos + 1], state)
+        end.rank = read_i64_le(data, pos + 24)
+        end.due_ms = read_i64_le(data, pos + 32) + self._offset_ms
+        end.attempts = i64(read_i32_le(data, pos + 48))
+        self._set_stamp(end, read_i64_le(data, pos + 40))
+        self._yard.apply_end(job, end, finished_ms)
+        self._after(job, end, read_i64_le(data, pos + 40), finished_ms)
         # The wide record has the true count even where a lease record was not kept.
         job.deliveries = max(job.deliveries, read_i32_le(data, pos + 52))
-        self._journal.ledger.trail(job, self._journal.hot)
+        self._news(job, data, pos + END_SIZE, pos + length)
 
-    def _move(self, data: bytes, pos: i64) -> None:
+    def _move(self, data: bytes, pos: i64, length: i64) -> None:
         job = self._yard.jobs.get(read_i64_le(data, pos + 8))
-        if job is not None:
-            at_ms = read_i64_le(data, pos + 40) + self._offset_ms
-            due_ms = read_i64_le(data, pos + 24) + self._offset_ms
-            self._yard.apply_move(job, data[pos + 1], data[pos + 2], due_ms, at_ms)
-            if data[pos + 2] == DEAD:
-                self._set_ending(job, read_i64_le(data, pos + 32), at_ms)
-            self._journal.ledger.trail(job, self._journal.hot)
+        if job is None:
+            return
+        at_ms = read_i64_le(data, pos + 40) + self._offset_ms
+        self._catch_up(job, at_ms)
+        move = End(job, data[pos + 1], data[pos + 2])
+        move.rank = read_i64_le(data, pos + 16)
+        move.due_ms = read_i64_le(data, pos + 24) + self._offset_ms
+        move.attempts = i64(read_i32_le(data, pos + 48))
+        self._set_stamp(move, read_i64_le(data, pos + 32))
+        self._yard.apply_move(job, move, at_ms)
+        self._after(job, move, read_i64_le(data, pos + 32), at_ms)
+        self._news(job, data, pos + MOVE_SIZE, pos + length)
 
-    def _set_ending(self, job: Job, ending: i64, ended_ms: i64) -> None:
-        """Give a dead job the number it had: what lay before it may have been compacted away."""
-        queue = job.queue
-        queue.endings = max(queue.endings - 1, ending)
-        self._yard.rest(job, ending, ended_ms)
+    def _set_stamp(self, end: End, stamp: i64) -> None:
+        if end.state not in (DEAD, DONE):
+            end.stamp = stamp
+            self._yard.last_stamp = max(self._yard.last_stamp, stamp, -stamp)
+
+    def _after(self, job: Job, end: End, ending: i64, ended_ms: i64) -> None:
+        if end.state in (DEAD, DONE):
+            # The number it had: what lay before it may have been compacted away.
+            queue = job.queue
+            queue.endings = max(queue.endings - 1, ending)
+            self._yard.rest(job, end.state, ending, ended_ms)
+        elif end.state == DELAYED:
+            job.due_ms = self._carry(end.due_ms - self._offset_ms, job.delay_ms)
+
+    def _news(self, job: Job, data: bytes, at: i64, end: i64) -> None:
+        if end > at:
+            absorb(job.more(), data, at, end, self._offset_ms)
+        self._journal.ledger.trail(job, self._journal.hot)
 
     def _gone(self, job_id: i64, base: i64) -> None:
         job = self._yard.jobs.get(job_id)
         if job is None:
             self._journal.ledger.count_kill(self._journal.hot, base)
             return
-        self._journal.ledger.bury_base(job, self._journal.hot)
+        self._journal.ledger.bury_base(job, self._journal.hot, base)
         self._yard.apply_gone(job)
 
     # -- everything else ----------------------------------------------------------------------
@@ -246,10 +337,18 @@ class Replay:
         if kind == KIND_STATE:
             job = self._yard.jobs.get(read_i64_le(data, pos + 8))
             if job is not None:
-                self._restore(job, data, pos + 16, data[pos + 3])
+                end = pos + length
+                self._restore(job, data, pos + 16, data[pos + 3], pos + STATE_SIZE, end)
+                self._restamp(job, read_i64_le(data, pos + 88))
                 self._journal.ledger.trail(job, self._journal.hot)
+        elif kind == KIND_NOTE:
+            job = self._yard.jobs.get(read_i64_le(data, pos + 8))
+            if job is not None:
+                self._news(job, data, pos + NOTE_SIZE, pos + length)
         elif kind == KIND_QUEUE:
             self._queue(data, pos, segment)
+        elif kind == KIND_ENTRY:
+            self._entry(data, pos, segment)
         elif kind == KIND_ALIVE:
             self._alive = {
                 int(read_i32_le(data, at)) for at in range(int(pos) + 8, int(pos + length), 4)
@@ -281,6 +380,37 @@ class Replay:
         self._journal.ledger.hold_queue(queue, segment)
         self._journal.next_queue = max(self._journal.next_queue, number + 1)
 
+    def _policy_of(self, number: i64) -> Policy:
+        """Return a policy by number; what it says may come later, if compaction moved it."""
+        if number == 0:
+            return PLAIN
+        policy = self._policies.get(number)
+        if policy is None:
+            policy = Policy(number)
+            self._policies[number] = policy
+        return policy
+
+    def _entry(self, data: bytes, pos: i64, segment: Segment) -> None:
+        journal = self._journal
+        key_end: i64 = pos + ENTRY_SIZE + i64(read_i32_le(data, pos + 8))
+        value_end: i64 = key_end + i64(read_i32_le(data, pos + 12))
+        kind = int(data[pos + 1])
+        key = data[pos + ENTRY_SIZE : key_end]
+        entry = journal.entries.get((kind, key))
+        if entry is None:
+            entry = Entry(kind, key)
+            journal.entries[kind, key] = entry
+        journal.ledger.forget_entry(entry)
+        entry.value = data[key_end:value_end]
+        entry.is_gone = data[pos + 2] != 0
+        entry.up_to = read_i64_le(data, pos + 16)
+        journal.ledger.hold_entry(entry, segment)
+        if kind == POLICY:
+            policy = self._policy_of(int.from_bytes(key, "little"))
+            policy.fill(entry.value)
+            self._yard.policies[entry.value] = policy
+            self._yard.next_policy = max(self._yard.next_policy, policy.number + 1)
+
     def finish(self, segments: list[Segment]) -> None:
         """Check that no segment is missing and stand every job in its index."""
         name = missing_segment(self._alive, segments)
@@ -289,12 +419,30 @@ class Replay:
         yard = self._yard
         if self.names_lost:
             self._name_lost()
+        for policy in self._policies.values():
+            if policy.jobs_count > 0 and not policy.text:
+                raise JournalDamaged("journal", 0, "jobs name a policy that no record describes")
         yard.settle(self._now_ms)
+        self._recall_ruled()
+        load_entries(yard, self._now_ms)
         if "" in yard.queues:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.ledger.forget_queue(queue)
+
+    def _recall_ruled(self) -> None:
+        """Keep the queues without jobs for which something is set, under the number they had."""
+        newest: dict[str, Queue] = {}
+        for queue in self._queues.values():
+            known = newest.get(queue.name)
+            if known is None or known.number < queue.number:
+                newest[queue.name] = queue
+        for entry in self._journal.entries.values():
+            if not entry.is_gone and entry.kind in (SETTINGS, GROUP):
+                name = entry.key.decode().partition("\0")[0]
+                if name in newest and name not in self._yard.queues:
+                    self._yard.queues[name] = newest[name]
 
     def _name_lost(self) -> None:
         for queue in self._queues.values():

@@ -4,64 +4,90 @@ A job taken is leased: it belongs to one book until its run ends by a verb of `e
 are searched for the least (rank, stamp); who waits is served first come first served per queue.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
+from jobyard.engine.bus import PULLED, Event
+from jobyard.engine.gates import next_open_ms, open_head, passed
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound
-from jobyard.journal.record import CORRUPT
-from jobyard.model.job import DEAD, DELAYED, READY, Job
-from jobyard.model.queue import Book, Lease, Queue, Waiter
+from jobyard.journal.record import CORRUPT, REMOVED
+from jobyard.model.end import End
+from jobyard.model.job import BEANSTALK, DEAD, DELAYED, READY, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Book, Lease, Queue, Terms, Waiter
+from jobyard.model.rules import DEFAULTS
+
+# How long a job of another family is leased to a beanstalk client that cannot say.
+FOREIGN_TTR_MS: Final = 30_000
 
 
-def is_open(queue: Queue, now_ms: i64) -> bool:
-    """Tell whether jobs may leave the queue."""
-    return queue.pause_until_ms <= now_ms
+def head_of(queue: Queue, now_ms: i64) -> Job | None:
+    """Return the job that would leave the queue next."""
+    if queue.pause_until_ms > now_ms:
+        return None
+    if queue.rules is not None:
+        return open_head(queue, queue.rules, now_ms)
+    ready = queue.ready.items
+    if not ready:
+        return None
+    job = ready[0]
+    assert isinstance(job, Job)
+    return job
 
 
-def best_queue(queues: list[Queue], now_ms: i64) -> Queue | None:
-    """Return the open queue with the least (rank, stamp) at its head."""
-    best: Queue | None = None
+def best_job(queues: list[Queue], now_ms: i64) -> Job | None:
+    """Return the job with the least (rank, stamp) that may leave any of the queues."""
+    best: Job | None = None
     for queue in queues:
-        ready = queue.ready.items
-        if not ready or queue.pause_until_ms > now_ms:
+        head = head_of(queue, now_ms)
+        if head is None:
             continue
-        if best is None:
-            best = queue
-            continue
-        head = ready[0]
-        least = best.ready.items[0]
-        if head.sort_key < least.sort_key or (
-            head.sort_key == least.sort_key and head.stamp < least.stamp
+        if best is None or (
+            head.sort_key < best.sort_key
+            or (head.sort_key == best.sort_key and head.stamp < best.stamp)
         ):
-            best = queue
+            best = head
     return best
 
 
-def take(yard: Yard, queues: list[Queue], book: Book, now_ms: i64) -> Lease | None:
+def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of the open queues to the holder of `book`."""
     while True:
-        queue = best_queue(queues, now_ms)
-        if queue is None:
+        job = best_job(queues, now_ms)
+        if job is None:
             return None
-        job = queue.ready.items[0]
-        assert isinstance(job, Job)
-        lease = _lease(yard, job, book, now_ms)
+        ttl_ms = job.policy.ttl_ms
+        if ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms:
+            _let_expire(yard, job, now_ms)
+            continue
+        if job.queue.rules is not None:
+            passed(job, job.queue.rules)
+        lease = _lease(yard, job, book, terms, now_ms)
         if lease is not None:
             return lease
 
 
-def take_job(yard: Yard, job_id: i64, book: Book, now_ms: i64) -> Lease:
+def _let_expire(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Let a job go that outlived its time while somebody ran it."""
+    if yard.journal.is_on:
+        yard.journal.append_gone(job, REMOVED, now_ms)
+    yard.apply_gone(job)
+
+
+def take_job(yard: Yard, job_id: i64, book: Book, terms: Terms, now_ms: i64) -> Lease:
     """Lease one given job, whatever its queue and even if it is delayed, dead or paused."""
     job = yard.jobs.get(job_id)
     if job is None or job.state not in (READY, DELAYED, DEAD):
         raise NotFound
-    lease = _lease(yard, job, book, now_ms)
+    lease = _lease(yard, job, book, terms, now_ms)
     if lease is None:
         raise NotFound
     return lease
 
 
-def _lease(yard: Yard, job: Job, book: Book, now_ms: i64) -> Lease | None:
+def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease a job, or bury it and return None when its body cannot be read back."""
     body = job.body
     if body is None:
@@ -70,27 +96,69 @@ def _lease(yard: Yard, job: Job, book: Book, now_ms: i64) -> Lease | None:
             _set_aside(yard, job, now_ms)
             return None
     yard.leases_issued += 1
-    number = yard.leases_issued
-    lease = Lease(number, job, book, now_ms, job.own_ms, body)
+    ttl_ms: i64 = job.own_ms
+    if terms.door != BEANSTALK or job.family != BEANSTALK:
+        ttl_ms = lease_ms(job, terms)
+    lease = Lease(yard.leases_issued, job, book, now_ms, ttl_ms, terms, body)
+    timeout_ms = job.policy.timeout_ms
+    if timeout_ms > 0:
+        lease.sort_key = min(lease.sort_key, now_ms + timeout_ms)
     if yard.journal.is_on:
-        yard.journal.append_lease(job, number, now_ms, job.own_ms, book.key)
+        yard.journal.append_lease(lease)
     yard.apply_taken(job, lease)
+    extra = job.extra
+    if extra is not None:
+        extra.last_lease = 0
+    if lease.taken_from == DEAD and i64(job.trail) == yard.journal.hot.number:
+        # It weighs less without its ending.
+        yard.journal.ledger.trail(job, yard.journal.hot)
+    if yard.bus.is_on:
+        yard.bus.tell(Event(PULLED, job.queue, job, now_ms))
     return lease
+
+
+def lease_ms(job: Job, terms: Terms) -> i64:
+    """Return how long a lease lasts: by the taker's door, then by the job, then by its queue."""
+    if terms.door == BEANSTALK:
+        return ttr_ms(job)
+    if terms.ttl_ms > 0:
+        return terms.ttl_ms
+    if job.family == BEANSTALK:
+        return job.own_ms
+    rules = job.queue.rules
+    settings = DEFAULTS if rules is None else rules.settings
+    if not settings.stalls_on:
+        return NEVER_MS // 2
+    stall_ms = job.policy.stall_ms
+    return (stall_ms if stall_ms > 0 else settings.stall_ms) + settings.stall_grace_ms
+
+
+def ttr_ms(job: Job) -> i64:
+    """Return how long a beanstalk client may work on a job."""
+    if job.family == BEANSTALK:
+        return job.own_ms
+    timeout_ms = job.policy.timeout_ms
+    return timeout_ms if timeout_ms > 0 else FOREIGN_TTR_MS
 
 
 def _set_aside(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bury a job whose body is damaged on disk, so that it is seen and nobody gets wrong bytes."""
     if job.state == DEAD:
         return
-    yard.journal.append_move(job, CORRUPT, DEAD, job.due_ms, now_ms)
-    yard.apply_move(job, CORRUPT, DEAD, job.due_ms, now_ms)
+    move = End(job, CORRUPT, DEAD)
+    yard.journal.append_move(job, move, now_ms)
+    yard.apply_move(job, move, now_ms)
 
 
-def wait(yard: Yard, queues: list[Queue], book: Book, until_ms: i64, soon_ms: i64) -> Waiter:
+def wait(
+    yard: Yard, queues: list[Queue], book: Book, terms: Terms, until_ms: i64, soon_ms: i64
+) -> Waiter:
     """Stand in line at every queue until served, until `until_ms`, or until `soon_ms`."""
-    waiter = Waiter(yard.new_number(), book, until_ms, soon_ms)
+    waiter = Waiter(yard.new_number(), book, terms, until_ms, soon_ms)
     for queue in queues:
         queue.link(waiter)
+        if queue.rules is not None:
+            _arm_gate(yard, queue, yard.now_ms)
     yard.timers.push(waiter)
     return waiter
 
@@ -108,11 +176,22 @@ def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
     only = [queue]
     while True:
         link = queue.first_link
-        if link is None or not queue.ready.items or not is_open(queue, now_ms):
+        if link is None or (not queue.ready.items and queue.held_count == 0):
             return
         waiter = link.waiter
-        lease = take(yard, only, waiter.book, now_ms)
+        lease = take(yard, only, waiter.book, waiter.terms, now_ms)
         if lease is None:
+            if queue.rules is not None:
+                _arm_gate(yard, queue, now_ms)
             return
         cancel_wait(yard, waiter)
-        waiter.book.holder.given(lease)
+        waiter.book.holder.given(waiter, lease)
+
+
+def _arm_gate(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Look again when a limit of the rate lets the next job pass."""
+    rules = queue.rules
+    assert rules is not None
+    at_ms = next_open_ms(queue, rules, now_ms)
+    if at_ms < NEVER_MS:
+        yard.arm(queue, max(at_ms, now_ms + 1))

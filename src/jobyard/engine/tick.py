@@ -2,9 +2,14 @@
 
 from mypy_extensions import i64
 
+from jobyard.engine.alarm import Alarm
 from jobyard.engine.end import expire
+from jobyard.engine.move import expire_ttl
+from jobyard.engine.names import Expiry
 from jobyard.engine.take import cancel_wait, offer
+from jobyard.engine.waits import JobWait
 from jobyard.engine.yard import Yard
+from jobyard.model.item import Item
 from jobyard.model.job import Job
 from jobyard.model.limits import FIRINGS_PER_TURN
 from jobyard.model.queue import Book, Lease, Queue, Waiter
@@ -26,8 +31,7 @@ def tick(yard: Yard, now_ms: i64) -> i64:
         elif isinstance(item, Queue):
             left -= _ring_queue(yard, item, now_ms, left)
         else:
-            assert isinstance(item, Waiter)
-            _ring_waiter(yard, item, now_ms)
+            _ring_other(yard, item, now_ms)
             left -= 1
     return yard.next_timer_ms()
 
@@ -66,9 +70,20 @@ def _ring_queue(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
     return fired + 1
 
 
-def _ring_waiter(yard: Yard, waiter: Waiter, now_ms: i64) -> None:
-    cancel_wait(yard, waiter)
-    waiter.book.holder.waited_enough(is_deadline_soon=waiter.soon_ms <= now_ms)
+def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
+    if isinstance(item, Waiter):
+        cancel_wait(yard, item)
+        item.book.holder.waited_enough(item, is_deadline_soon=item.soon_ms <= now_ms)
+        return
+    yard.disarm(item)
+    if isinstance(item, Expiry):
+        expire_ttl(yard, item.job, now_ms)
+    elif isinstance(item, JobWait):
+        yard.waits.remove(item)
+        item.patient.job_done(item, None)
+    else:
+        assert isinstance(item, Alarm)
+        item.ring(now_ms)
 
 
 def _rearm(yard: Yard, item: Book | Queue, at_ms: i64, *, is_needed: bool) -> None:

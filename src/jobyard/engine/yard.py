@@ -8,19 +8,50 @@ Invariant: a job stands in exactly the index its state names (see `model.job`), 
 equals a recount of the jobs.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i16, i64, u8
 
+from jobyard.engine.bus import Bus
+from jobyard.engine.names import Names
+from jobyard.engine.waits import Waits
+from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.record import BURIED, CORRUPT, EXPIRED, KICKED, RELEASED
+from jobyard.journal.record import (
+    BURIED,
+    CORRUPT,
+    DUE_SET,
+    EXPIRED,
+    KICKED,
+    RELEASED,
+    REVIVED,
+    STALLED,
+)
+from jobyard.model.end import End
+from jobyard.model.extra import Outcome, absorb
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
-from jobyard.model.job import DEAD, DELAYED, GONE, LEASED, READY, Extra, Job, Outcome
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    LEASED,
+    READY,
+    Job,
+)
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.pages import Pages
 from jobyard.model.queue import Book, Holder, Lease, Queue
+
+if TYPE_CHECKING:
+    from jobyard.engine.alarm import Keeper
+    from jobyard.engine.schedule import Crons
+    from jobyard.model.meter import Meters
+    from jobyard.model.policy import Policy
 
 # A stamp is milliseconds << 20 | n: it orders jobs over restarts, and leaves room for a million
 # stamps a millisecond.
@@ -37,6 +68,16 @@ class Yard:
         self.jobs = Pages()
         self.queues: dict[str, Queue] = {}
         self.timers = Heap()
+        self.names = Names(self.timers)
+        self.bus = Bus()
+        self.waits = Waits()
+        self.keeper: Keeper | None = None
+        # None until there is a cron, or a door whose jobs may repeat themselves.
+        self.crons: Crons | None = None
+        # By the name of the queue; counted since this process began.
+        self.meters: dict[str, Meters] = {}
+        self.policies: dict[bytes, Policy] = {}
+        self.next_policy: i64 = 1
         self.now_ms: i64 = 0
         self.last_stamp: i64 = 0
         self.leases_issued: i64 = 0
@@ -47,6 +88,8 @@ class Yard:
         self.delayed_count: i64 = 0
         self.leased_count: i64 = 0
         self.dead_count: i64 = 0
+        self.done_count: i64 = 0
+        self.blocked_count: i64 = 0
         # Since this process began.
         self.puts_count: i64 = 0
         self.timeouts_count: i64 = 0
@@ -91,6 +134,14 @@ class Yard:
     def apply_put(self, job: Job, state: i64) -> None:
         """Add a job."""
         self.jobs.add(job)
+        policy = job.policy
+        policy.jobs_count += 1
+        if not self.is_replaying:
+            if job.extra is not None or policy.ttl_ms > 0:
+                self.names.enter(job)
+            roster = job.queue.roster
+            if roster is not None:
+                roster.add(job)
         self._enter(job, state, job.created_ms)
 
     def apply_taken(self, job: Job, lease: Lease | None) -> None:
@@ -102,38 +153,78 @@ class Yard:
             return
         job.lease = lease
         job.state = LEASED
-        job.queue.leased_count += 1
+        job.queue.leased.add(job)
         self.leased_count += 1
         book = lease.book
         book.leases.push(lease)
         self.arm(book, lease.sort_key)
+        extra = job.extra
+        if extra is not None and extra.group is not None:
+            extra.group.leased_count += 1
 
-    def apply_end(
-        self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64
-    ) -> None:
-        """End a run of a job, which stays in the yard in `state`."""
+    def apply_end(self, job: Job, end: End, now_ms: i64) -> None:
+        """End a run of a job, which stays in the yard."""
         self._leave(job)
+        why = end.why
         if why == RELEASED:
             job.tally().releases += 1
         elif why == EXPIRED:
             job.tally().timeouts += 1
+        elif why == STALLED:
+            job.tally().stalls += 1
         elif why in (BURIED, CORRUPT):
             job.tally().buries += 1
-        job.rank = rank
-        if why == RELEASED:
-            job.delay_ms = due_ms - now_ms
-        job.due_ms = due_ms
-        self._enter(job, state, now_ms)
+        job.rank = end.rank
+        job.attempts = i16(end.attempts)
+        if why == RELEASED or end.state == DELAYED:
+            job.delay_ms = end.due_ms - now_ms
+        job.due_ms = end.due_ms
+        job.stamp = end.stamp
+        self._enter(job, end.state, now_ms)
 
-    def apply_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
-        """Move a job that no one runs to another state."""
+    def apply_move(self, job: Job, move: End, now_ms: i64) -> None:
+        """Move a job that no one runs to another state, or within its own."""
         self._leave(job)
+        why = move.why
         if why == KICKED:
             job.tally().kicks += 1
         elif why == CORRUPT:
             job.tally().buries += 1
-        job.due_ms = due_ms
-        self._enter(job, state, now_ms)
+        elif why == REVIVED:
+            job.tally().stalls = 0
+        elif why == DUE_SET:
+            job.delay_ms = move.due_ms - now_ms
+        job.rank = move.rank
+        job.attempts = i16(move.attempts)
+        job.due_ms = move.due_ms
+        job.stamp = move.stamp
+        self._enter(job, move.state, now_ms)
+
+    def apply_news(self, job: Job, news: bytes) -> None:
+        """Take on what a record says of the rare parts of a job."""
+        extra = job.more()
+        absorb(extra, news, 0, len(news), 0)
+        if self.journal.is_on:
+            self.journal.ledger.trail(job, self.journal.hot)
+
+    def move(self, job: Job, move: End, now_ms: i64) -> None:
+        """Record and make a move."""
+        if self.journal.is_on:
+            self.journal.append_move(job, move, now_ms)
+        self.apply_move(job, move, now_ms)
+        if job.extra is not None:
+            self.apply_news(job, move.news)
+
+    def note(self, job: Job, news: bytes, *, is_needed: bool = False) -> None:
+        """Record and take on news of a job that change neither its state nor its place.
+
+        A full disk keeps its last room for the ends of jobs: YardFull, unless these belong to one.
+        """
+        if self.journal.is_on:
+            if not is_needed and not self.journal.has_room(len(news)):
+                raise YardFull
+            self.journal.append_note(job, news)
+        self.apply_news(job, news)
 
     def apply_gone(self, job: Job) -> None:
         """Remove a job for good."""
@@ -141,32 +232,60 @@ class Yard:
         job.state = GONE
         self.jobs.remove(job.id)
         self.bodies.drop(job)
+        policy = job.policy
+        policy.jobs_count -= 1
+        if not self.is_replaying:
+            if job.extra is not None or policy.ttl_ms > 0:
+                self.names.leave(job)
+            roster = job.queue.roster
+            if roster is not None:
+                roster.note_gone()
 
     # -- the index a state names --------------------------------------------------------------
 
     def _enter(self, job: Job, state: i64, now_ms: i64) -> None:
-        if state == DEAD:
-            self._bury(job, now_ms)
+        if state in (DEAD, DONE):
+            queue = job.queue
+            queue.endings += 1
+            self.rest(job, state, queue.endings, now_ms)
+            if not self.is_replaying:
+                self._stand_at_rest(job, job.outcome())
             return
         if self.is_replaying:
             job.state = u8(state)
             return
+        if job.policy.ttl_ms > 0 and state != BLOCKED:
+            self.names.begin_ttl(job)
         if state == READY:
             self._make_ready(job)
-        else:
-            assert state == DELAYED
+        elif state == DELAYED:
             job.state = DELAYED
             job.sort_key = job.due_ms
             job.queue.delayed.push(job)
             self.delayed_count += 1
             self.arm(job.queue, job.due_ms)
+        else:
+            assert state == BLOCKED
+            job.state = BLOCKED
+            job.queue.blocked.add(job)
+            self.blocked_count += 1
 
     def _make_ready(self, job: Job) -> None:
         queue = job.queue
         job.state = READY
         job.sort_key = job.rank
-        queue.ready.push(job)
         self.ready_count += 1
+        extra = job.extra
+        if extra is not None and extra.group is not None:
+            rules = queue.rules
+            assert rules is not None
+            group = extra.group
+            if not group.ready.items:
+                rules.ring.append(group)
+            group.ready.push(job)
+            queue.held_count += 1
+            return
+        queue.ready.push(job)
         if job.rank < URGENT_RANK:
             queue.urgent_count += 1
             self.urgent_count += 1
@@ -174,38 +293,30 @@ class Yard:
     def delay_over(self, job: Job) -> None:
         """Make a delayed job ready because its time has come; no record says so."""
         self._leave(job)
+        if job.family != BEANSTALK:
+            job.stamp = due_stamp(job)
         self._make_ready(job)
 
-    def _bury(self, job: Job, now_ms: i64) -> None:
-        queue = job.queue
-        queue.endings += 1
-        self.rest(job, queue.endings, now_ms)
-        if not self.is_replaying:
-            extra = job.extra
-            assert extra is not None
-            assert extra.outcome is not None
-            queue.dead.append(extra.outcome)
-            self.dead_count += 1
+    def rest(self, job: Job, state: i64, ending: i64, ended_ms: i64) -> None:
+        """Mark a job dead or done with its number among the queue's endings."""
+        job.state = u8(state)
+        job.more().outcome = Outcome(ending, job, ended_ms)
 
-    def rest(self, job: Job, ending: i64, ended_ms: i64) -> None:
-        """Mark a job dead with its number among the queue's endings."""
-        job.state = DEAD
-        extra = job.extra
-        if extra is None:
-            extra = Extra()
-            job.extra = extra
-        extra.outcome = Outcome(ending, job, ended_ms)
+    def _stand_at_rest(self, job: Job, outcome: Outcome) -> None:
+        self.names.rest(job)
+        if job.state == DEAD:
+            job.queue.dead.append(outcome)
+            self.dead_count += 1
+        else:
+            job.queue.done.append(outcome)
+            self.done_count += 1
+        if self.keeper is not None:
+            self.keeper.rested(job)
 
     def _leave(self, job: Job) -> None:
         state = job.state
-        if state == DEAD:
-            extra = job.extra
-            assert extra is not None
-            assert extra.outcome is not None
-            if not self.is_replaying:
-                job.queue.dead.remove(extra.outcome)
-                self.dead_count -= 1
-            extra.outcome = None
+        if state in (DEAD, DONE):
+            self._leave_rest(job)
             return
         if self.is_replaying:
             return
@@ -215,18 +326,50 @@ class Yard:
             assert lease is not None
             lease.book.leases.remove(lease)
             job.lease = None
-            queue.leased_count -= 1
+            queue.leased.remove(job)
             self.leased_count -= 1
+            extra = job.extra
+            if extra is not None and extra.group is not None:
+                extra.group.leased_count -= 1
         elif state == READY:
-            queue.ready.remove(job)
-            self.ready_count -= 1
-            if job.rank < URGENT_RANK:
-                queue.urgent_count -= 1
-                self.urgent_count -= 1
-        else:
-            assert state == DELAYED
+            self._leave_ready(job)
+        elif state == DELAYED:
             queue.delayed.remove(job)
             self.delayed_count -= 1
+        else:
+            assert state == BLOCKED
+            queue.blocked.remove(job)
+            self.blocked_count -= 1
+
+    def _leave_rest(self, job: Job) -> None:
+        outcome = job.outcome()
+        if not self.is_replaying:
+            if job.state == DEAD:
+                job.queue.dead.remove(outcome)
+                self.dead_count -= 1
+            else:
+                job.queue.done.remove(outcome)
+                self.done_count -= 1
+            self.names.come_back(job)
+        job.more().outcome = None
+
+    def _leave_ready(self, job: Job) -> None:
+        queue = job.queue
+        self.ready_count -= 1
+        extra = job.extra
+        if extra is not None and extra.group is not None:
+            group = extra.group
+            group.ready.remove(job)
+            queue.held_count -= 1
+            if not group.ready.items:
+                rules = queue.rules
+                assert rules is not None
+                rules.ring.remove(group)
+            return
+        queue.ready.remove(job)
+        if job.rank < URGENT_RANK:
+            queue.urgent_count -= 1
+            self.urgent_count -= 1
 
     # -- after a replay -----------------------------------------------------------------------
 
@@ -234,7 +377,7 @@ class Yard:
         """Build every index from the states that replay left behind."""
         self.now_ms = now_ms
         self.is_replaying = False
-        dead: list[Outcome] = []
+        resting: list[Outcome] = []
         last: Queue | None = None
         for job in self.jobs.all():
             queue = job.queue
@@ -242,38 +385,53 @@ class Yard:
                 self.queues[queue.name] = queue
                 last = queue
             state = job.state
-            if state == DEAD:
-                extra = job.extra
-                assert extra is not None
-                assert extra.outcome is not None
-                dead.append(extra.outcome)
-                continue
-            if state == DELAYED and job.due_ms > now_ms:
+            if job.extra is not None or job.policy.ttl_ms > 0:
+                self.names.enter(job)
+            if state in (DEAD, DONE):
+                resting.append(job.outcome())
+            elif state == BLOCKED:
+                queue.blocked.add(job)
+                self.blocked_count += 1
+            elif state == DELAYED and job.due_ms > now_ms:
                 job.sort_key = job.due_ms
                 queue.delayed.items.append(job)
                 self.delayed_count += 1
-                continue
-            job.state = READY
-            job.sort_key = job.rank
-            queue.ready.items.append(job)
-            self.ready_count += 1
-            if job.rank < URGENT_RANK:
-                queue.urgent_count += 1
-                self.urgent_count += 1
-        dead.sort(key=_ending_of)
-        for outcome in dead:
-            outcome.job.queue.dead.append(outcome)
-            self.dead_count += 1
+            else:
+                self._settle_ready(job)
+        resting.sort(key=_ending_of)
+        for outcome in resting:
+            self._stand_at_rest(outcome.job, outcome)
         for queue in self.queues.values():
             queue.ready.heapify()
             queue.delayed.heapify()
             if queue.delayed.items:
                 self.arm(queue, queue.delayed.items[0].sort_key)
 
+    def _settle_ready(self, job: Job) -> None:
+        if job.state == DELAYED and job.family != BEANSTALK:
+            job.stamp = due_stamp(job)
+        extra = job.extra
+        if extra is not None and extra.group is not None:
+            self._make_ready(job)
+            return
+        job.state = READY
+        job.sort_key = job.rank
+        queue = job.queue
+        queue.ready.items.append(job)
+        self.ready_count += 1
+        if job.rank < URGENT_RANK:
+            queue.urgent_count += 1
+            self.urgent_count += 1
+
     def next_timer_ms(self) -> i64:
         """Return when the next timer is due, or NEVER_MS."""
         items = self.timers.items
         return items[0].sort_key if items else NEVER_MS
+
+
+def due_stamp(job: Job) -> i64:
+    """Return the place in line of a job that was delayed: by when it was due, then by age."""
+    return (job.due_ms << STAMP_SHIFT) | (job.id & ((1 << STAMP_SHIFT) - 1))
 
 
 def _ending_of(outcome: Outcome) -> int:

@@ -12,7 +12,7 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from jobyard.journal.journal import Journal
-from jobyard.model.job import GONE, Job
+from jobyard.model.job import DONE, GONE, Job
 
 
 @final
@@ -24,6 +24,7 @@ class Bodies:
         self._budget: i64 = budget
         self.in_memory: i64 = 0
         self._cooling: list[Job] = []
+        self._resting: list[Job] = []
 
     def admits(self, size: i64) -> bool:
         """Tell whether a body of `size` may be put."""
@@ -45,11 +46,36 @@ class Bodies:
             self.in_memory -= i64(job.size)
             job.body = None
 
+    def rest(self, job: Job) -> None:
+        """Let go of the body of a job that is done as soon as it can be read back."""
+        if self._journal.is_on and job.body is not None:
+            self._resting.append(job)
+
+    def wake(self, job: Job) -> None:
+        """Count a job that was done among those whose bodies are wanted again; it stays on disk."""
+        if job in self._resting:
+            self._resting.remove(job)
+
+    def renew(self, job: Job, body: bytes) -> None:
+        """Put another body in the place of the old one, which was let go before."""
+        self.in_memory += len(body)
+        job.body = body
+        if self.in_memory > self._budget and self._journal.is_on:
+            self._cooling.append(job)
+
     def cool(self) -> None:
-        """Let go of bodies beyond the budget whose batches are written."""
+        """Let go of bodies beyond the budget, and of those of jobs done, once they are written."""
+        written = self._journal.written
+        if self._resting:
+            waiting: list[Job] = []
+            for job in self._resting:
+                if job.batch > written:
+                    waiting.append(job)
+                elif job.state == DONE:
+                    self._let_go(job)
+            self._resting = waiting
         if not self._cooling:
             return
-        written = self._journal.written
         still: list[Job] = []
         for job in self._cooling:
             if job.batch > written:

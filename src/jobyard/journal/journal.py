@@ -1,314 +1,99 @@
-"""The journal as the engine sees it: append records, close batches, know what is safe.
+"""The journal as the engine sees it: one method for each thing that can be remembered.
 
-Append (memory) -> write (kernel) -> sync (disk) -> durable. A position is a batch number: a record
-appended now is safe once `durable >= open_number`. What is appended between two commits is one
-batch, all of it read back or none.
-
-The open batch always belongs to a known segment: `make_room` closes it and rolls to the next
-segment before a verb appends what would not fit, so places and live bytes are exact from the
-start, and the records of one verb never straddle two batches.
-
-Space for the end of every living job is kept in files that already exist, so a full disk refuses
-new jobs and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
+Each makes the room its records need, encodes them into the open batch and keeps the ledger of live
+bytes. None of them decides anything; when a record is safe, and where it lies, is `batches`' part.
 """
 
-from typing import Final, final
+from typing import final
 from zlib import crc32
 
-from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
-from jobyard.errors import StorageFull
-from jobyard.journal.ledger import Ledger
-from jobyard.journal.newest import note_newest
+from jobyard.errors import YardFull
+from jobyard.journal.batches import Batches
 from jobyard.journal.record import (
     DROPPED_SIZE,
     END_SIZE,
+    ENTRY_SIZE,
     GONE_SIZE,
     LEASE_SIZE,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     MOVED_SIZE,
+    NOTE_SIZE,
     PUT_SIZE,
     QUEUE_SIZE,
     STATE_SIZE,
-    write_alive,
+    extra_bytes,
     write_clean,
     write_dropped,
     write_end,
+    write_entry,
     write_gone,
     write_lease,
     write_move,
+    write_moved,
+    write_note,
     write_put,
     write_queue,
     write_state,
 )
-from jobyard.journal.saved import Saved
-from jobyard.journal.segment import (
-    BATCH_HEADER_SIZE,
-    COLD,
-    HOT,
-    SEAL_SIZE,
-    SEGMENT_HEADER_SIZE,
-    HeadFields,
-    Segment,
-    encode_batch,
-    encode_seal,
-    encode_segment_header,
-    segment_name,
-    spare_name,
-)
-from jobyard.journal.storage import Storage
+from jobyard.journal.segment import BATCH_HEADER_SIZE, Segment
+from jobyard.model.end import End
+from jobyard.model.entry import POLICY, Entry
+from jobyard.model.extra import size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
-from jobyard.model.queue import Queue
-
-# Kept free in existing files per living job: its last record and a share of a batch header.
-END_ROOM: Final = 64
-# Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
-ID_BLOCK: Final = 1 << 16
-# The first segment of a boot is written with zeros before the server listens; this takes few ms.
-FIRST_SEGMENT_SIZE: Final = 4 << 20
-# How long a full disk is believed to be full before it is asked again.
-FULL_RETRY_MS: Final = 200
+from jobyard.model.queue import Lease, Queue
 
 
 @final
-class Pending:
-    """A closed batch or seal on its way to the kernel."""
-
-    def __init__(self, segment: Segment, data: bytes, number: i64, *, is_seal: bool) -> None:
-        self.segment: Segment = segment
-        self.offset: i64 = segment.end
-        self.data: bytes = data
-        self.number: i64 = number
-        self.is_seal: bool = is_seal
-
-
-@final
-class Journal:
-    """The open batch, the segments, and two watermarks: `written` and `durable`."""
-
-    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
-        self.is_on: bool = storage is not None
-        self._storage: Storage | None = storage
-        self.segment_size: i64 = segment_size
-        self._ids_ahead: bool = ids_ahead
-        self.epoch: i64 = 1
-        self.wall_offset_ms: i64 = 0
-        # Batches: the one being filled, the newest with a record that is waited for, and how far
-        # the kernel and the disk have come.
-        self.open_number: i64 = 1
-        self.appended: i64 = 0
-        self.written: i64 = 0
-        self.durable: i64 = 0
-        self.next_id: i64 = 1
-        self._id_limit_sealed: i64 = 0
-        self._id_limit_written: i64 = 0
-        self._id_limit_durable: i64 = 0
-        self.records_count: i64 = 0
-        self.moved_count: i64 = 0
-        self._records_sealed: i64 = 0
-        # Newest batch by temperature.
-        self._newest: list[i64] = [0, 0]
-        self._part1 = BytesWriter()
-        self._part2: list[bytes] = []
-        self._part2_size: i64 = 0
-        self._long_jobs: list[Job] = []
-        self._long_offsets: list[i64] = []
-        self.pending: list[Pending] = []
-        # Files written since their last sync, and the newest batch in each.
-        self._unsynced: dict[str, i64] = {}
-        self.ledger = Ledger()
-        self.segments: dict[int, Segment] = self.ledger.segments
-        self.next_segment: i64 = 1
-        self.next_queue: i64 = 1
-        self.hot: Segment = Segment(0, HOT, 0)
-        self.cold: Segment | None = None
-        self.spares: list[str] = []
-        self.is_full: bool = False
-        self._full_until_ms: i64 = 0
-
-    # -- room ---------------------------------------------------------------------------------
-
-    def storage(self) -> Storage:
-        """Return the storage of a journal that is on."""
-        storage = self._storage
-        assert storage is not None
-        return storage
-
-    def admit(self, size: i64, now_ms: i64) -> bool:
-        """Make room for a new job of `size` body bytes; False when the disk has none."""
-        needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
-        if self._missing(needed) > 0:
-            # What could be made may be enough, even if it is not all that was wanted.
-            self._grow(now_ms, needed)
-            if self._missing(needed) > 0:
-                return False
-        try:
-            self.make_room(needed)
-        except StorageFull:
-            self._set_full(now_ms)
-            return False
-        return True
-
-    def _missing(self, needed: i64) -> i64:
-        """Return how many bytes of spare files there are too few to append `needed` more."""
-        rest: i64 = self.hot.size - self.hot.end - self._open_size()
-        room: i64 = rest + len(self.spares) * self._usable()
-        if not self._must_roll(needed):
-            return self._promised() + needed - room
-        # A roll leaves the rest of the segment unused. What no segment holds gets a file of its
-        # own, of which nothing is promised to others.
-        is_long = needed + self._roll_overhead() > self.segment_size
-        return self._promised() + rest + (0 if is_long else needed) - room
-
-    def _usable(self) -> i64:
-        return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
-
-    def _promised(self) -> i64:
-        """Return what must stay free so that every job can end, whatever the disk says.
-
-        Two segments more than the ends themselves: one for compaction to write to, and one for the
-        next roll, which leaves the end of a segment unused.
-        """
-        return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size
-
-    def spares_wanted(self) -> i64:
-        """Return how many more spare files there should be: enough, and one for the next roll."""
-        return self._spares_for(self._missing(0) + self._usable())
-
-    def _spares_for(self, missing: i64) -> i64:
-        return max(0, (missing + self._usable() - 1) // self._usable())
-
-    def _grow(self, now_ms: i64, needed: i64) -> None:
-        """Make the spare files that are wanted, unless the disk was full a moment ago."""
-        if self.is_full and now_ms < self._full_until_ms:
-            return
-        try:
-            for _ in range(self._spares_for(self._missing(needed))):
-                name = self.new_spare_name()
-                self.storage().create(name, self.segment_size)
-                self.storage().sync_directory()
-                self.add_spare(name)
-        except StorageFull:
-            self._set_full(now_ms)
-        else:
-            self.is_full = False
-
-    def _set_full(self, now_ms: i64) -> None:
-        self.is_full, self._full_until_ms = True, now_ms + FULL_RETRY_MS
-
-    def retry_full(self, now_ms: i64) -> None:
-        """Look whether a full disk has room again; called every so often while it is full."""
-        if self.is_full and now_ms >= self._full_until_ms:
-            self._grow(now_ms, 0)
-
-    def note_full(self) -> None:
-        """Note that the disk had no room for a spare file; it may be asked again at once."""
-        self.is_full = True
-
-    def new_spare_name(self) -> str:
-        """Return a name for a spare file that is yet to be made."""
-        return spare_name(self.take_segment_number())
-
-    def take_segment_number(self) -> i64:
-        """Draw a number for a new file; numbers are never used twice."""
-        number = self.next_segment
-        self.next_segment = number + 1
-        return number
-
-    def add_spare(self, name: str) -> None:
-        """Count a spare file as usable."""
-        self.spares.append(name)
-
-    def _open_size(self) -> i64:
-        return BATCH_HEADER_SIZE + len(self._part1) + self._part2_size + SEAL_SIZE
-
-    def make_room(self, size: i64) -> None:
-        """See that `size` more bytes fit into the open batch and its segment."""
-        if self._must_roll(size):
-            self._roll(size)
-
-    def _must_roll(self, size: i64) -> bool:
-        return self.hot.end + self._open_size() + size > self.hot.size
-
-    def _roll(self, size: i64) -> None:
-        """Close the hot segment and go on in a new one that holds at least `size`."""
-        fresh = self.open_segment(HOT, max(self.segment_size, size + self._roll_overhead()))
-        self.seal_batch()
-        self.seal_segment(self.hot)
-        self.hot = fresh
-        note_newest(self.storage(), self.hot.number)
-        self._append_alive()
-
-    def _roll_overhead(self) -> i64:
-        """Return what a segment holds beside the records of its first verb."""
-        alive_size: i64 = 16 + 4 * (len(self.segments) + 1)
-        return SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + SEAL_SIZE + alive_size
-
-    def start(self) -> None:
-        """Open the first segment of this boot: a short one, since a boot may be short too."""
-        try:
-            self.hot = self.open_segment(HOT, min(self.segment_size, FIRST_SEGMENT_SIZE))
-        except StorageFull:
-            # The spares of the last boot have their space already.
-            self.hot = self.open_segment(HOT, self.segment_size)
-        note_newest(self.storage(), self.hot.number)
-        self._append_alive()
-        self.commit()
-
-    def _append_alive(self) -> None:
-        alive = [number for number in sorted(self.segments) if not self.segments[number].is_leaving]
-        write_alive(self._part1, alive)
-        self.records_count += 1
-
-    def open_segment(self, temperature: i64, size: i64) -> Segment:
-        """Turn a spare into an empty segment whose header and name are on disk."""
-        storage = self.storage()
-        if size == self.segment_size and self.spares:
-            spare = self.spares.pop()
-        else:
-            spare = spare_name(self.take_segment_number())
-            storage.create(spare, size)
-        segment = Segment(self.take_segment_number(), temperature, size)
-        storage.rename(spare, segment.name)
-        header = encode_segment_header(
-            segment, self.epoch, self._id_limit(), self.open_number - 1, self.wall_offset_ms
-        )
-        storage.write(segment.name, 0, header)
-        storage.sync(segment.name)
-        storage.sync_directory()
-        self.segments[segment.number] = segment
-        return segment
-
-    def read(self, number: i64, offset: i64, size: i64) -> bytes:
-        """Return bytes of a segment, be they on disk or still on their way there."""
-        for one in self.pending:
-            if one.segment.number == number and one.offset <= offset:
-                start = offset - one.offset
-                if start < len(one.data):
-                    return one.data[start : start + size]
-        return self.storage().read(segment_name(number), offset, size)
-
-    # -- records ------------------------------------------------------------------------------
+class Journal(Batches):
+    """Everything that is remembered, record by record."""
 
     def append_put(self, job: Job, body: bytes) -> None:
         """Append a new job; `admit` has made the room."""
         part1 = self._part1
         hot = self.hot
-        size = i64(job.size)
+        extra = extra_bytes(job)
         start: i64 = len(part1)
-        if size <= INLINE_BODY_MAX:
-            write_put(part1, job, body, 0)
+        if i64(job.size) <= INLINE_BODY_MAX:
+            write_put(part1, job, body, extra, 0)
             offset: i64 = hot.end + BATCH_HEADER_SIZE + start + PUT_SIZE
             job.place = (hot.number << 32) | offset
         else:
-            write_put(part1, job, body, self._append_long(job, body))
+            write_put(part1, job, body, extra, self._append_long(job, body))
             job.place = hot.number << 32
-        hot.live += MOVED_SIZE + size
-        self.ledger.jobs_count += 1
+        self.ledger.hold_base(job, hot, len(extra))
         self._waited(job)
+
+    def append_body(self, job: Job, body: bytes) -> None:
+        """Append a job anew, with another body: from here on this is its base."""
+        self.make_room(self.body_room(job, body))
+        part1 = self._part1
+        hot = self.hot
+        self.ledger.leave_base(job)
+        job.add_old_base()
+        if job in self._long_jobs:
+            # Its place is not that of an older body in the same batch.
+            at = self._long_jobs.index(job)
+            del self._long_jobs[at]
+            del self._long_offsets[at]
+        job.size = i32(len(body))
+        start: i64 = len(part1)
+        if i64(job.size) <= INLINE_BODY_MAX:
+            weight = write_moved(part1, job, body, 0, is_new_body=True)
+            self.ledger.take_base(
+                job, hot, hot.end + BATCH_HEADER_SIZE + start + MOVED_SIZE, weight
+            )
+        else:
+            weight = write_moved(part1, job, body, self._append_long(job, body), is_new_body=True)
+            self.ledger.take_base(job, hot, 0, weight)
+        self._waited(job)
+
+    def body_room(self, job: Job, body: bytes) -> i64:
+        """Return the most bytes that a job with another body takes."""
+        return MOVED_SIZE + LONG_BODY_SIZE + len(body) + self._extra_room(job)
 
     def _append_long(self, job: Job, body: bytes) -> i64:
         job.crc = crc32(body)
@@ -325,55 +110,81 @@ class Journal:
         self.appended = number
         self.records_count += 1
 
-    def append_lease(self, job: Job, number: i64, now_ms: i64, ttl_ms: i64, by: i64) -> None:
+    def append_lease(self, lease: Lease) -> None:
         """Append a hand-over. Nobody waits for it, and a full disk goes without it."""
         if self.is_full:
             return
-        self.make_room(STATE_SIZE + LEASE_SIZE)
+        job = lease.job
+        self._make_room_for_news(job, LEASE_SIZE)
         self._follow(job)
-        write_lease(self._part1, job, number, now_ms, ttl_ms, by)
+        write_lease(self._part1, lease)
         self.records_count += 1
 
-    def append_end(
-        self, job: Job, why: i64, state: i64, rank: i64, due_ms: i64, now_ms: i64, *, waited: bool
-    ) -> None:
+    def append_end(self, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
-        if self.is_full and state == READY and self._may_go_unwritten(job, rank):
+        state = end.state
+        if self.is_full and state == READY and self._may_go_unwritten(job, end):
             return
-        self.make_room(STATE_SIZE + END_SIZE)
+        self._make_room_for_news(job, END_SIZE + len(end.news) + self._older_room(job))
         if state != GONE:
             self._follow(job)
         if self.is_full and state == GONE:
-            write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
+            write_gone(self._part1, end.why, job.id, job.queue.number, job.place >> 32, now_ms)
         else:
-            write_end(self._part1, job, why, state, rank, due_ms, now_ms)
+            write_end(self._part1, job, end, now_ms)
         if waited:
             self._waited(job)
         else:
             self.records_count += 1
         if state == GONE:
-            self.ledger.bury_base(job, self.hot)
+            self._kill_older(job, end.why, now_ms)
+            self.ledger.bury_base(job, self.hot, job.place >> 32)
 
-    def _may_go_unwritten(self, job: Job, rank: i64) -> bool:
+    def _may_go_unwritten(self, job: Job, end: End) -> bool:
         """Tell whether a crash brings a job back as it is; in the end even without its rank."""
         lease = job.lease
-        if lease is None or lease.taken_from != READY:
+        if lease is None or lease.taken_from != READY or end.attempts != i64(job.attempts):
             return False
-        return rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))
+        return end.rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))
 
-    def append_move(self, job: Job, why: i64, state: i64, due_ms: i64, now_ms: i64) -> None:
+    def append_move(self, job: Job, move: End, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
-        self.make_room(STATE_SIZE + MOVE_SIZE)
+        self._make_room_for_news(job, MOVE_SIZE + len(move.news))
         self._follow(job)
-        write_move(self._part1, job, why, state, due_ms, now_ms)
+        write_move(self._part1, job, move, now_ms)
+        self._waited(job)
+
+    def append_note(self, job: Job, news: bytes) -> None:
+        """Append news of a job that change neither its state nor its place."""
+        self._make_room_for_news(job, NOTE_SIZE + len(news))
+        self._follow(job)
+        write_note(self._part1, job, news)
         self._waited(job)
 
     def append_gone(self, job: Job, why: i64, now_ms: i64) -> None:
         """Append the removal of a job nobody holds."""
-        self.make_room(GONE_SIZE)
+        self.make_room(GONE_SIZE + self._older_room(job))
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
         self._waited(job)
-        self.ledger.bury_base(job, self.hot)
+        self._kill_older(job, why, now_ms)
+        self.ledger.bury_base(job, self.hot, job.place >> 32)
+
+    def _kill_older(self, job: Job, why: i64, now_ms: i64) -> None:
+        """Kill the bases a job had with other bodies, wherever these still lie."""
+        extra = job.extra
+        if extra is None or extra.old_bases is None:
+            return
+        for base in extra.old_bases:
+            if base in self.segments:
+                write_gone(self._part1, why, job.id, job.queue.number, base, now_ms)
+                self.ledger.count_kill(self.hot, base)
+                self.records_count += 1
+
+    def _older_room(self, job: Job) -> i64:
+        extra = job.extra
+        if extra is None or extra.old_bases is None:
+            return 0
+        return GONE_SIZE * len(extra.old_bases)
 
     def append_queue(self, queue: Queue, name: bytes) -> None:
         """Append the name behind a queue's number; the caller has made the room."""
@@ -391,6 +202,45 @@ class Journal:
         self.records_count += 1
         self.ledger.hold_queue(queue, self.hot)
 
+    def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
+        """Remember a value under a key, in place of the one before; YardFull on a full disk."""
+        # A policy comes with a job for which the room was made, full or not.
+        if kind != POLICY and not self.has_room(ENTRY_SIZE + len(key) + len(value)):
+            raise YardFull
+        entry = self.entries.get((kind, key))
+        if entry is None:
+            entry = Entry(kind, key)
+            self.entries[kind, key] = entry
+        self._append_entry(entry, value, is_gone=False)
+
+    def drop_entry(self, kind: i64, key: bytes) -> None:
+        """Remember that there is no value under a key any more."""
+        entry = self.entries.get((kind, key))
+        if entry is not None and not entry.is_gone:
+            self._append_entry(entry, b"", is_gone=True)
+
+    def _append_entry(self, entry: Entry, value: bytes, *, is_gone: bool) -> None:
+        self.make_room(ENTRY_SIZE + len(entry.key) + len(value))
+        self.ledger.forget_entry(entry)
+        entry.value = value
+        entry.is_gone = is_gone
+        entry.up_to = self.next_segment if is_gone else 0
+        write_entry(self._part1, entry)
+        self.ledger.hold_entry(entry, self.hot)
+        self.records_count += 1
+        self.appended = self.open_number
+
+    def is_entry_needed(self, entry: Entry, victim: i64) -> bool:
+        """Tell whether an entry must be saved when segment `victim` goes."""
+        if not entry.is_gone:
+            return True
+        return any(number < entry.up_to and number != victim for number in self.segments)
+
+    def forget_entry(self, entry: Entry) -> None:
+        """Forget an entry of which no older value can be found any more."""
+        self.ledger.forget_entry(entry)
+        del self.entries[entry.kind, entry.key]
+
     def append_dropped(self, segment: Segment) -> None:
         """Append that a segment goes."""
         self.make_room(DROPPED_SIZE)
@@ -406,6 +256,26 @@ class Journal:
         self.records_count += 1
         self.appended = self.open_number
 
+    def has_room_for_news(self, job: Job, size: i64) -> bool:
+        """Tell whether `size` bytes of news of a job fit as they are, without its state before."""
+        trail = i64(job.trail)
+        return trail in (0, self.hot.number) and not self._must_roll(size)
+
+    def _make_room_for_news(self, job: Job, size: i64) -> None:
+        """Make room for news of a job, and for all it is where these begin a new trail.
+
+        Else a job that is longer than half a segment would be written whole with all its news.
+        """
+        if not self.has_room_for_news(job, size):
+            self.make_room(self._state_room(job) + size)
+
+    def _state_room(self, job: Job) -> i64:
+        return STATE_SIZE + self._extra_room(job)
+
+    def _extra_room(self, job: Job) -> i64:
+        extra = job.extra
+        return 0 if extra is None else size_of(extra)
+
     def _follow(self, job: Job) -> None:
         """Bring the state of a job along if its news so far lies in an older segment.
 
@@ -416,185 +286,3 @@ class Journal:
             write_state(self._part1, job)
             self.records_count += 1
         self.ledger.trail(job, self.hot)
-
-    # -- batches ------------------------------------------------------------------------------
-
-    def has_open_records(self) -> bool:
-        """Tell whether anything was appended since the last batch was closed."""
-        return len(self._part1) > 0
-
-    def newest(self) -> i64:
-        """Return the batch that holds the newest record of any kind."""
-        return self.open_number - (0 if self.has_open_records() else 1)
-
-    def open_bytes(self) -> i64:
-        """Return the size of the open batch's records."""
-        return len(self._part1) + self._part2_size
-
-    def seal_batch(self) -> None:
-        """Close the open batch, if it holds anything."""
-        if len(self._part1) == 0:
-            return
-        hot = self.hot
-        part1 = self._part1.getvalue()
-        part2 = b"".join(self._part2)
-        start: i64 = hot.end + BATCH_HEADER_SIZE + len(part1)
-        for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
-            job.place = (hot.number << 32) | (start + offset)
-        self._part1.truncate(0)
-        if self._long_jobs:
-            self._long_jobs.clear()
-            self._long_offsets.clear()
-            self._part2.clear()
-            self._part2_size = 0
-        self._queue_batch(hot, part1, part2)
-
-    def _queue_batch(self, segment: Segment, part1: bytes, part2: bytes) -> None:
-        """Give a batch its number and its place, and line it up for writing."""
-        number = self.open_number
-        data = encode_batch(segment, number, self._head_fields(segment), part1, part2)
-        self._records_sealed = self.records_count
-        self.pending.append(Pending(segment, data, number, is_seal=False))
-        segment.end += len(data)
-        segment.last_batch = number
-        self._newest[segment.temperature] = number
-        self.open_number = number + 1
-
-    def _head_fields(self, segment: Segment) -> HeadFields:
-        self._id_limit_sealed = self._id_limit()
-        fields = HeadFields(self.epoch, self.wall_offset_ms, self._id_limit_sealed)
-        fields.durable = self.durable
-        fields.first_record = self._records_sealed
-        fields.other = self._newest[1 - segment.temperature]
-        return fields
-
-    def _id_limit(self) -> i64:
-        if not self._ids_ahead:
-            return self.next_id
-        return (self.next_id // ID_BLOCK + 2) * ID_BLOCK
-
-    def ids_at_risk(self) -> bool:
-        """Tell whether an id near the limit the disk knows of has been issued."""
-        return self._ids_ahead and self.next_id + ID_BLOCK // 2 > self._id_limit_durable
-
-    def seal_segment(self, segment: Segment) -> None:
-        """Line up the seal of a segment that gets no more batches."""
-        number = self.open_number - 1
-        data = encode_seal(segment, number, self._head_fields(segment))
-        self.pending.append(Pending(segment, data, number, is_seal=True))
-        segment.end += SEAL_SIZE
-
-    def write_cold(self, saved: Saved) -> None:
-        """Write what compaction saves as one batch of a cold segment, all of it as of now.
-
-        Sealed between two hot batches, so its number orders it against every change before and
-        after; the new places hold from here on.
-        """
-        self.seal_batch()
-        part1 = BytesWriter()
-        offsets = saved.encode(part1)
-        size: i64 = BATCH_HEADER_SIZE + len(part1) + saved.part2_size
-        segment = self._cold_segment(size + SEAL_SIZE)
-        start: i64 = segment.end + BATCH_HEADER_SIZE
-        part2_start: i64 = start + len(part1)
-        for i in range(len(saved.jobs)):
-            job = saved.jobs[i]
-            long = job.size > INLINE_BODY_MAX
-            self.ledger.rebase(job, segment, (part2_start if long else start) + offsets[i])
-        for job in saved.states:
-            self.ledger.trail(job, segment)
-        for base in saved.kill_bases:
-            self.ledger.count_kill(segment, base)
-        for queue in saved.queues:
-            self.ledger.hold_queue(queue, segment)
-        self.records_count += saved.count()
-        self.moved_count += saved.count()
-        self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2))
-
-    def _cold_segment(self, size: i64) -> Segment:
-        cold = self.cold
-        if cold is not None and cold.end + size <= cold.size:
-            return cold
-        overhead: i64 = SEGMENT_HEADER_SIZE + size
-        try:
-            fresh = self.open_segment(COLD, max(self.segment_size, overhead))
-        except StorageFull:
-            # Among fresh records it lies less well, but the victim makes room for both.
-            if self._must_roll(size):
-                raise
-            return self.hot
-        if cold is not None:
-            self.seal_segment(cold)
-        self.cold = fresh
-        # The next hot batch says that it must be there, so that it cannot be missing unseen.
-        self.make_room(8 + 4 * len(self.segments))
-        self._append_alive()
-        return fresh
-
-    # -- to the disk --------------------------------------------------------------------------
-
-    def write_pending(self) -> None:
-        """Hand every closed batch to the kernel, in order.
-
-        Before a seal everything earlier is synced, and the seal itself at once: where a seal is
-        found on disk, all up to its number is there too, and no batch reaches a later segment while
-        an earlier one could still lose its end.
-        """
-        storage = self.storage()
-        pending = self.pending
-        if not pending:
-            return
-        self.pending = []
-        for one in pending:
-            name = one.segment.name
-            if one.is_seal:
-                for unsynced in self.take_unsynced():
-                    storage.sync(unsynced)
-                storage.write(name, one.offset, one.data)
-                storage.sync(name)
-                one.segment.is_sealed = True
-                if one.segment.temperature == COLD:
-                    # Else what fills half of it would be copied from one to the next for ever.
-                    storage.truncate(name, one.segment.end)
-                    one.segment.size = one.segment.end
-                self.mark_durable(self.written, 0)
-            else:
-                storage.write(name, one.offset, one.data)
-                self._unsynced[name] = one.number
-                self.written = one.number
-        self._id_limit_written = self._id_limit_sealed
-
-    def take_unsynced(self) -> list[str]:
-        """Return the files to sync for `written` to become durable.
-
-        They are returned again until `mark_durable` covers them: a sync under way is none yet.
-        """
-        return list(self._unsynced)
-
-    def mark_durable(self, number: i64, id_limit: i64) -> None:
-        """Note that everything up to batch `number` is on disk."""
-        self.durable = max(self.durable, number)
-        for name in [name for name, newest in self._unsynced.items() if newest <= number]:
-            del self._unsynced[name]
-        self._id_limit_durable = max(self._id_limit_durable, id_limit)
-
-    def id_limit_written(self) -> i64:
-        """Return the id limit that the newest written batch carries."""
-        return self._id_limit_written
-
-    def close(self) -> None:
-        """Commit, and seal every segment: the next start has nothing to guess."""
-        self.commit()
-        if self.cold is not None:
-            self.seal_segment(self.cold)
-        self.seal_segment(self.hot)
-        self.write_pending()
-
-    def commit(self) -> None:
-        """Close, write and sync what was appended: all of it is durable on return."""
-        self.seal_batch()
-        self.write_pending()
-        storage = self.storage()
-        for name in self.take_unsynced():
-            storage.sync(name)
-        self.mark_durable(self.written, self._id_limit_written)

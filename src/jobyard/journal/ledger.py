@@ -9,8 +9,10 @@ from typing import final
 
 from mypy_extensions import i32, i64
 
-from jobyard.journal.record import GONE_SIZE, MOVED_SIZE, QUEUE_SIZE, STATE_SIZE
+from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, MOVED_SIZE, QUEUE_SIZE, STATE_SIZE
 from jobyard.journal.segment import Segment
+from jobyard.model.entry import Entry
+from jobyard.model.extra import size_of
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
 
@@ -18,6 +20,23 @@ from jobyard.model.queue import Queue
 def queue_bytes(queue: Queue) -> i64:
     """Return what the record of a queue's name weighs."""
     return QUEUE_SIZE + len(queue.name)
+
+
+def entry_bytes(entry: Entry) -> i64:
+    """Return what the record of an entry weighs."""
+    return ENTRY_SIZE + len(entry.key) + len(entry.value)
+
+
+def base_bytes(job: Job) -> i64:
+    """Return what the base of a job weighs."""
+    extra = job.extra
+    weight: i64 = 0 if extra is None else i64(extra.base_weight)
+    return MOVED_SIZE + i64(job.size) + weight
+
+
+def _trail_bytes(job: Job) -> i64:
+    extra = job.extra
+    return STATE_SIZE + (0 if extra is None else i64(extra.trail_weight))
 
 
 @final
@@ -31,21 +50,42 @@ class Ledger:
     def trail(self, job: Job, segment: Segment) -> None:
         """Count the news of a job as worth saving in `segment`, and no longer in an older one."""
         number = segment.number
-        trail = i64(job.trail)
-        if trail != number:
-            if trail != 0:
-                self.segments[trail].live -= STATE_SIZE
-            segment.live += STATE_SIZE
-            job.trail = i32(number)
+        extra = job.extra
+        if extra is None:
+            if i64(job.trail) != number:
+                self._forget_trail(job)
+                segment.live += STATE_SIZE
+                job.trail = i32(number)
+            return
+        self._forget_trail(job)
+        extra.trail_weight = i32(size_of(extra))
+        segment.live += _trail_bytes(job)
+        job.trail = i32(number)
 
-    def bury_base(self, job: Job, segment: Segment) -> None:
-        """Count a job as dead: its bytes no longer live, its kill record lives with its base."""
-        base = job.place >> 32
-        self.segments[base].live -= MOVED_SIZE + i64(job.size)
+    def _forget_trail(self, job: Job) -> None:
         trail = i64(job.trail)
         if trail != 0:
-            self.segments[trail].live -= STATE_SIZE
+            self.segments[trail].live -= _trail_bytes(job)
             job.trail = 0
+            extra = job.extra
+            if extra is not None:
+                extra.trail_weight = 0
+
+    def hold_base(self, job: Job, segment: Segment, weight: i64) -> None:
+        """Count a new job whose extra weighs `weight`; its place is set."""
+        if weight > 0:
+            job.more().base_weight = i32(weight)
+        segment.live += base_bytes(job)
+        self.jobs_count += 1
+
+    def bury_base(self, job: Job, segment: Segment, base: i64) -> None:
+        """Count a job as dead: its bytes no longer live, its kill record lives with its base.
+
+        `base` is the one the record names. On replay that may be gone, and the job one of an older
+        body, for which there is another record.
+        """
+        self.segments[job.place >> 32].live -= base_bytes(job)
+        self._forget_trail(job)
         self.jobs_count -= 1
         self.count_kill(segment, base)
 
@@ -55,14 +95,17 @@ class Ledger:
             segment.kills[base] = segment.kills.get(base, 0) + GONE_SIZE
             segment.live += GONE_SIZE
 
-    def rebase(self, job: Job, segment: Segment, offset: i64) -> None:
-        """Make a place in `segment` the base of a job that has one elsewhere."""
-        length: i64 = MOVED_SIZE + i64(job.size)
-        self.segments[job.place >> 32].live -= length
-        segment.live += length
-        if job.trail != 0:
-            self.segments[i64(job.trail)].live -= STATE_SIZE
-            job.trail = 0
+    def leave_base(self, job: Job) -> None:
+        """Count neither the base of a job nor its trail any more: it is written anew."""
+        self.segments[job.place >> 32].live -= base_bytes(job)
+        self._forget_trail(job)
+
+    def take_base(self, job: Job, segment: Segment, offset: i64, weight: i64) -> None:
+        """Make a place in `segment` the base of a job that has left its old one."""
+        extra = job.extra
+        if extra is not None:
+            extra.base_weight = i32(weight)
+        segment.live += base_bytes(job)
         job.place = (segment.number << 32) | offset
 
     def hold_queue(self, queue: Queue, segment: Segment) -> None:
@@ -76,6 +119,17 @@ class Ledger:
         if queue.segment != 0:
             self.segments[i64(queue.segment)].live -= queue_bytes(queue)
             queue.segment = 0
+
+    def hold_entry(self, entry: Entry, segment: Segment) -> None:
+        """Count the value of an entry as written in `segment`; its old weight is off the books."""
+        entry.segment = i32(segment.number)
+        segment.live += entry_bytes(entry)
+
+    def forget_entry(self, entry: Entry) -> None:
+        """Count the value of an entry no more; call before it changes."""
+        if entry.segment != 0:
+            self.segments[i64(entry.segment)].live -= entry_bytes(entry)
+            entry.segment = 0
 
     def forget_segment(self, number: i64) -> None:
         """Drop a segment from the books; kill records for bases in it are dead now."""

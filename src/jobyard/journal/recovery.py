@@ -198,6 +198,8 @@ class Recovery:
         )
         if whole and read_i32_le(header, 8) > FORMAT:
             raise JournalNewer(name, 8, "written by a newer Jobyard; this one cannot read it")
+        if whole and read_i32_le(header, 8) < FORMAT:
+            raise JournalNewer(name, 8, "written by an early Jobyard; this one cannot read it")
         if not whole or read_i32_le(header, 12) != number:
             # A header is synced before the first batch is written, so a bad one means no batches,
             # unless batches of this very segment say otherwise.

@@ -9,16 +9,19 @@ from typing import final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.ledger import entry_bytes, queue_bytes
 from jobyard.journal.record import (
     MOVED_SIZE,
     REMOVED,
     STATE_SIZE,
+    write_entry,
     write_gone,
     write_moved,
     write_queue,
     write_state,
 )
+from jobyard.model.entry import Entry
+from jobyard.model.extra import size_of
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
@@ -35,6 +38,7 @@ class Saved:
         self._kill_ids: list[i64] = []
         self.kill_bases: list[i64] = []
         self.queues: list[Queue] = []
+        self.entries: list[Entry] = []
         self.part2: list[bytes] = []
         self.part2_size: i64 = 0
         # A guess of the batch's size, to keep slices of work short.
@@ -44,12 +48,12 @@ class Saved:
         """Save a job whose base goes."""
         self.jobs.append(job)
         self._bodies.append(body)
-        self.size += MOVED_SIZE + len(body)
+        self.size += MOVED_SIZE + len(body) + _extra_size(job)
 
     def add_state(self, job: Job) -> None:
         """Save the newest news of a job whose base stays."""
         self.states.append(job)
-        self.size += STATE_SIZE
+        self.size += STATE_SIZE + _extra_size(job)
 
     def add_kill(self, job_id: i64, base: i64) -> None:
         """Save the death of a job whose base stays."""
@@ -62,14 +66,22 @@ class Saved:
         self.queues.append(queue)
         self.size += queue_bytes(queue)
 
+    def add_entry(self, entry: Entry) -> None:
+        """Save the value of an entry."""
+        self.entries.append(entry)
+        self.size += entry_bytes(entry)
+
     def count(self) -> i64:
         """Return the number of records."""
-        return len(self.jobs) + len(self.states) + len(self._kill_ids) + len(self.queues)
+        named = len(self.queues) + len(self.entries)
+        return len(self.jobs) + len(self.states) + len(self._kill_ids) + named
 
     def encode(self, part1: BytesWriter) -> list[i64]:
         """Write all records; return where each job's body begins in its part of the batch."""
         for queue in self.queues:
             write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
+        for entry in self.entries:
+            write_entry(part1, entry)
         for i in range(len(self._kill_ids)):
             write_gone(part1, REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
         for job in self.states:
@@ -79,11 +91,16 @@ class Saved:
             job = self.jobs[i]
             body = self._bodies[i]
             if job.size <= INLINE_BODY_MAX:
+                offsets.append(len(part1) + MOVED_SIZE)
                 write_moved(part1, job, body, 0)
-                offsets.append(len(part1) - len(body))
                 continue
             self.part2.append(body)
             write_moved(part1, job, body, self.part2_size)
             offsets.append(self.part2_size)
             self.part2_size += len(body)
         return offsets
+
+
+def _extra_size(job: Job) -> i64:
+    extra = job.extra
+    return 0 if extra is None else size_of(extra)

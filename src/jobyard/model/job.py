@@ -1,13 +1,15 @@
 """A job: what was put, where it stands, and what happened to it.
 
-The hot part is small (176 bytes and a GC header) because a yard holds millions of them; what few
+The hot part is small (184 bytes and a GC header) because a yard holds millions of them; what few
 jobs need lives in `Extra`, made on first use. A job is in exactly one state, and its state says in
 which index it stands:
 
     READY    the queue's `ready` heap, by (rank, stamp)
     DELAYED  the queue's `delayed` heap, by (due time, stamp)
-    LEASED   no heap; its lease stands in the holder's book
+    LEASED   the queue's `leased` bag; its lease stands in the holder's book
     DEAD     the queue's `dead` line, through its Outcome
+    DONE     the queue's `done` line, through its Outcome
+    BLOCKED  the queue's `blocked` bag, until other jobs are done
     GONE     nowhere; the object may outlive the job for as long as someone holds a reference
 """
 
@@ -17,9 +19,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i16, i32, i64, u8
 
+from jobyard.model.extra import Extra, Outcome, Tally
 from jobyard.model.item import Item
 
 if TYPE_CHECKING:
+    from jobyard.model.policy import Policy
     from jobyard.model.queue import Lease, Queue
 
 READY: Final = 0
@@ -27,42 +31,17 @@ DELAYED: Final = 1
 LEASED: Final = 2
 DEAD: Final = 3
 GONE: Final = 4
+DONE: Final = 5
+BLOCKED: Final = 6
 
 # The door a job came in by; it decides what becomes of the job when a run of it ends.
 BEANSTALK: Final = 1
+BUNQUEUE: Final = 2
 
 # How the body is written; a body goes back byte for byte to the family it came from.
 RAW: Final = 0
-
-
-@final
-class Tally:
-    """How often a job went through the rarer turns of its life."""
-
-    def __init__(self) -> None:
-        self.timeouts: i32 = 0
-        self.releases: i32 = 0
-        self.buries: i32 = 0
-        self.kicks: i32 = 0
-
-
-@final
-class Outcome(Item):
-    """Why and when a job came to rest; `key` is its number among the endings of the queue."""
-
-    def __init__(self, number: i64, job: Job, ended_ms: i64) -> None:
-        super().__init__(number, 0, 0)
-        self.job: Job = job
-        self.ended_ms: i64 = ended_ms
-
-
-@final
-class Extra:
-    """The parts of a job that most jobs never need."""
-
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self.outcome: Outcome | None = None
+MSGPACK: Final = 1
+JSON: Final = 2
 
 
 @final
@@ -79,6 +58,7 @@ class Job(Item):
         now_ms: i64,
         delay_ms: i64,
         own_ms: i64,
+        policy: Policy,
         body: bytes | None,
         size: i64,
         family: u8,
@@ -92,7 +72,8 @@ class Job(Item):
         # DELAYED: becomes ready then. Otherwise: could be taken since then.
         self.due_ms: i64 = now_ms + delay_ms
         self.delay_ms: i64 = delay_ms
-        # The family's own duration: for beanstalk the time to run.
+        # The family's own number: beanstalk's time to run; bunqueue's wall time of the put, which
+        # is part of the id its clients know.
         self.own_ms: i64 = own_ms
         # Segment << 32 | offset of the body's first byte; 0 without a journal.
         self.place: i64 = 0
@@ -101,6 +82,7 @@ class Job(Item):
         # Number of the batch with the last record an answer about this job must wait for.
         self.batch: i64 = 0
         self.queue: Queue = queue
+        self.policy: Policy = policy
         self.body: bytes | None = body
         self.lease: Lease | None = None
         self.extra: Extra | None = None
@@ -112,10 +94,40 @@ class Job(Item):
         self.family: u8 = family
         self.codec: u8 = codec
 
-    def tally(self) -> Tally:
-        """Return the counters, making them on the first event."""
+    def more(self) -> Extra:
+        """Return the rare parts, making them on first use."""
         extra = self.extra
         if extra is None:
             extra = Extra()
             self.extra = extra
-        return extra.tally
+        return extra
+
+    def tally(self) -> Tally:
+        """Return the counters of rarer events."""
+        extra = self.more()
+        tally = extra.tally
+        if tally is None:
+            tally = Tally()
+            extra.tally = tally
+        return tally
+
+    def stalls(self) -> i64:
+        """Return how often a holder of this job was not heard of for too long."""
+        extra = self.extra
+        if extra is None or extra.tally is None:
+            return 0
+        return i64(extra.tally.stalls)
+
+    def add_old_base(self) -> None:
+        """Note that the base as it is now stays behind when the body changes."""
+        extra = self.more()
+        if extra.old_bases is None:
+            extra.old_bases = []
+        extra.old_bases.append(int(self.place >> 32))
+
+    def outcome(self) -> Outcome:
+        """Return how a job at rest came to rest."""
+        extra = self.extra
+        assert extra is not None
+        assert extra.outcome is not None
+        return extra.outcome

@@ -28,5 +28,8 @@ INLINE_BODY_MAX: Final = 4096
 # Input a waiting connection may send ahead before its socket is left unread.
 READ_AHEAD_MAX: Final = 64 * 1024
 
+# Output a peer that does not read may pile up before the connection is cut: events come unasked.
+BACKLOG_MAX: Final = 64 << 20
+
 # Firings of timers per turn: about 2 ms of work, so that no burst of timers starves the sockets.
 FIRINGS_PER_TURN: Final = 2000

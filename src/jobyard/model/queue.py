@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i32, i64, trait
 
+from jobyard.model.bag import Bag
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
 from jobyard.model.limits import NEVER_MS
@@ -18,6 +19,9 @@ from jobyard.model.line import Line
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
+    from jobyard.model.meter import Meters
+    from jobyard.model.roster import Roster
+    from jobyard.model.rules import Rules
 
 
 @final
@@ -25,9 +29,10 @@ class Lease(Item):
     """One hand-over of one job. `key` is its number in this boot, `sort_key` its deadline."""
 
     def __init__(
-        self, number: i64, job: Job, book: Book, now_ms: i64, ttl_ms: i64, body: bytes
+        self, number: i64, job: Job, book: Book, now_ms: i64, ttl_ms: i64, terms: Terms, body: bytes
     ) -> None:
         super().__init__(number, now_ms + ttl_ms, number)
+        self.terms: Terms = terms
         self.job: Job = job
         self.book: Book = book
         # The state the job was taken out of, which is the one a crash would bring back.
@@ -36,6 +41,24 @@ class Lease(Item):
         self.body: bytes = body
         self.started_ms: i64 = now_ms
         self.ttl_ms: i64 = ttl_ms
+        # Until when the holder has it for sure; `sort_key` may be sooner, if the run may not last.
+        self.until_ms: i64 = now_ms + ttl_ms
+        self.beat_ms: i64 = now_ms
+        self.is_renewed: bool = False
+
+
+@final
+class Terms:
+    """On what terms a door takes jobs: one object for many leases."""
+
+    def __init__(self, door: i64, ttl_ms: i64, *, is_token: bool, label: str) -> None:
+        self.door: i64 = door
+        # 0: the job itself says how long.
+        self.ttl_ms: i64 = ttl_ms
+        # Whoever knows the token may end the run; else only who holds the book, or anyone at the
+        # same door.
+        self.is_token: bool = is_token
+        self.label: str = label
 
 
 @final
@@ -62,10 +85,10 @@ class Book(Item):
 class Holder:
     """What the engine knows of a session: it can be given a job, or told that none came."""
 
-    def given(self, lease: Lease) -> None:
+    def given(self, waiter: Waiter, lease: Lease) -> None:
         """Take the job this holder waited for."""
 
-    def waited_enough(self, *, is_deadline_soon: bool) -> None:
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Stop waiting: the time is over, or a lease of this holder is about to end."""
 
 
@@ -84,9 +107,10 @@ class Link:
 class Waiter(Item):
     """A holder that waits for a job from any of some queues. `sort_key` is its next alarm."""
 
-    def __init__(self, number: i64, book: Book, until_ms: i64, soon_ms: i64) -> None:
+    def __init__(self, number: i64, book: Book, terms: Terms, until_ms: i64, soon_ms: i64) -> None:
         super().__init__(number, min(until_ms, soon_ms), number)
         self.book: Book = book
+        self.terms: Terms = terms
         self.until_ms: i64 = until_ms
         self.soon_ms: i64 = soon_ms
         self.links: list[Link] = []
@@ -108,8 +132,22 @@ class Queue(Item):
         self.ready = Heap()
         self.delayed = Heap()
         self.dead = Line()
-        self.leased_count: i64 = 0
+        self.done = Line()
+        self.leased = Bag()
+        self.blocked = Bag()
+        # What holds its jobs back beyond a timed pause; None for nearly all queues.
+        self.rules: Rules | None = None
+        # Jobs by seq, made by the first listing and kept from then on; None before.
+        self.roster: Roster | None = None
+        # The jobs that keep others with the same key out; None until the first such job.
+        self.keys: dict[str, Job] | None = None
+        # The alarm of its jobs at rest; None until the first of them that does not stay for ever.
+        self.sweep: Item | None = None
+        # Shared with whatever queue has this name later.
+        self.meters: Meters | None = None
         self.urgent_count: i64 = 0
+        # Ready jobs that stand in the line of their group.
+        self.held_count: i64 = 0
         self.users_count: i64 = 0
         self.watchers_count: i64 = 0
         self.is_pinned: bool = False
@@ -126,7 +164,8 @@ class Queue(Item):
     def jobs_count(self) -> i64:
         """Return the number of jobs in any state."""
         standing: i64 = len(self.ready.items) + len(self.delayed.items)
-        return standing + self.dead.live_count + self.leased_count
+        apart: i64 = len(self.leased.items) + len(self.blocked.items) + self.held_count
+        return standing + apart + self.dead.live_count + self.done.live_count
 
     def link(self, waiter: Waiter) -> None:
         """Put a waiter at the end of the line."""

@@ -17,8 +17,8 @@ from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
+from jobyard.journal.batches import FULL_RETRY_MS
 from jobyard.journal.gate import Gate
-from jobyard.journal.journal import FULL_RETRY_MS
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits

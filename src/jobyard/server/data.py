@@ -12,8 +12,9 @@ from zlib import crc32
 from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, JournalNewer, StorageFailed
+from jobyard.journal.batches import FIRST_SEGMENT_SIZE
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.journal import FIRST_SEGMENT_SIZE, Journal
+from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery
 from jobyard.journal.segment import (

@@ -13,6 +13,7 @@ from jobyard.engine.move import kick_job, remove
 from jobyard.engine.take import take_job
 from jobyard.journal.segment import BATCH_HEADER_SIZE, COLD, SEGMENT_HEADER_SIZE
 from jobyard.model.job import Job
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
 from tests.support.yards import SEGMENT_SIZE, OpenYard, buried, recount, snapshot
@@ -193,7 +194,7 @@ def test_the_news_of_a_job_outlive_the_segment_they_were_written_in() -> None:
     book = site.connect().book
     job = jobs[0]
     base = job.place >> 32
-    take_job(site.yard, job.id, book, site.now_ms)
+    take_job(site.yard, job.id, book, TERMS, site.now_ms)
     release(site.yard, job, 1234, 60_000, site.now_ms)
     news = int(job.trail)
     assert news != base
@@ -211,15 +212,15 @@ def test_the_order_of_burials_survives_compaction_and_a_restart() -> None:
     site, storage, jobs = filled(60)
     book = site.connect().book
     for job in jobs[:3]:
-        take_job(site.yard, job.id, book, site.now_ms)
+        take_job(site.yard, job.id, book, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
         kick_job(site.yard, job.id, site.now_ms)
     for job in jobs[3:5]:
-        take_job(site.yard, job.id, book, site.now_ms)
+        take_job(site.yard, job.id, book, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
     later = [site.put(b"x" * 1500) for _ in range(90)]
     for job in later[-3:]:
-        take_job(site.yard, job.id, book, site.now_ms)
+        take_job(site.yard, job.id, book, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
     wanted = [int(job.id) for job in (*jobs[3:5], *later[-3:])]
     assert buried(site.queue()) == wanted
@@ -397,7 +398,7 @@ def test_a_job_larger_than_a_segment_moves_to_one_of_its_size() -> None:
         site.put(b"x" * 1500)
     site.commit()
     site.compactor = Compactor(site.yard, [int(job.place >> 32)])
-    take_job(site.yard, job.id, book, site.now_ms)
+    take_job(site.yard, job.id, book, TERMS, site.now_ms)
     site.compact()
     cold = site.journal.segments[job.place >> 32]
     assert cold.temperature == COLD

@@ -1,11 +1,25 @@
 import pytest
 
-from jobyard.engine.end import bury
-from jobyard.engine.move import kick, kick_job, remove
-from jobyard.errors import NotFound
-from jobyard.model.job import DEAD, DELAYED, GONE, READY
+from jobyard.engine.compaction import Compactor
+from jobyard.engine.end import KEEP_AS_ASKED, bury, complete, fail
+from jobyard.engine.move import (
+    erase,
+    kick,
+    kick_job,
+    lay_aside,
+    promote,
+    remove,
+    revive,
+    set_body,
+    set_due,
+    set_rank,
+)
+from jobyard.errors import NotFound, YardFull
+from jobyard.model.extra import UNKNOWN, Extra
+from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.policy import REMOVE_DEAD, Policy
 from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
 
 def with_buried(count: int) -> OpenYard:
@@ -109,3 +123,236 @@ def test_a_queue_goes_with_its_last_job_when_it_is_removed() -> None:
     assert "q" not in site.yard.queues
     assert site.tick(5000) > site.now_ms, "the timer of a queue that is gone never fires"
     recount(site.yard)
+
+
+# -- the other family --------------------------------------------------------------------------
+
+
+def dead_one(site: OpenYard, extra: Extra | None = None) -> Job:
+    job = site.run(site.enter(extra=extra))
+    fail(site.yard, job, "no", site.now_ms, is_final=True)
+    return job
+
+
+def done_one(site: OpenYard, body: bytes = b"body") -> Job:
+    job = site.run(site.enter(body))
+    complete(site.yard, job, b"r", MSGPACK, KEEP_AS_ASKED, site.now_ms)
+    return job
+
+
+def pulled(site: OpenYard) -> list[int]:
+    found = []
+    while (lease := site.pull()) is not None:
+        found.append(int(lease.job.id))
+    return found
+
+
+def test_a_promoted_job_goes_to_the_end_of_the_line() -> None:
+    site = OpenYard(MemoryStorage())
+    late, ready = site.enter(delay_ms=1000), site.enter()
+    promote(site.yard, late, site.now_ms)
+    assert late.state == READY
+    recount(site.yard)
+    assert pulled(site) == [ready.id, late.id]
+
+
+def test_delayed_jobs_stand_in_line_by_when_they_were_due() -> None:
+    site = OpenYard()
+    later, sooner = site.enter(delay_ms=900), site.enter(delay_ms=300)
+    between = site.enter(delay_ms=600)
+    site.tick(1000)
+    assert pulled(site) == [sooner.id, between.id, later.id]
+
+
+@pytest.mark.parametrize("state", [DEAD, DONE])
+def test_a_job_brought_back_has_all_its_attempts_before_it(state: int) -> None:
+    site = OpenYard(MemoryStorage())
+    job = dead_one(site) if state == DEAD else done_one(site)
+    other = site.enter()
+    site.commit()
+    site.tick(100)
+    job.tally().stalls = 2
+    revive(site.yard, job, site.now_ms)
+    extra = job.more()
+    assert (job.state, job.attempts, job.tally().stalls, extra.outcome) == (READY, 0, 0, None)
+    assert (extra.retries, extra.retried_ms) == (1, NOW_MS + 100)
+    recount(site.yard)
+    assert pulled(site) == [other.id, job.id]
+    assert site.bodies.fetch(job) == b"body"
+
+
+def test_a_beanstalk_job_brought_back_was_kicked() -> None:
+    site = with_buried(1)
+    job = site.yard.jobs.all()[0]
+    revive(site.yard, job, site.now_ms)
+    assert (job.state, job.tally().kicks) == (READY, 1)
+
+
+def test_a_job_brought_back_before_its_body_left_memory_keeps_it_there() -> None:
+    site = OpenYard(MemoryStorage())
+    job = done_one(site, b"abc")
+    revive(site.yard, job, site.now_ms)
+    site.commit()
+    assert job.body == b"abc"
+    recount(site.yard)
+
+
+def test_a_new_rank_counts_at_once() -> None:
+    site = OpenYard(MemoryStorage())
+    jobs = [site.enter(rank=rank) for rank in (1, 2, 3)]
+    delayed = site.enter(rank=9, delay_ms=500)
+    set_rank(site.yard, jobs[2], -5, site.now_ms)
+    set_rank(site.yard, delayed, 0, site.now_ms)
+    assert delayed.state == DELAYED
+    recount(site.yard)
+    site.tick(500)
+    assert pulled(site) == [3, 4, 1, 2]
+
+
+def test_a_new_delay_counts_from_now() -> None:
+    site = OpenYard(MemoryStorage())
+    job = site.enter(delay_ms=1000)
+    site.tick(600)
+    set_due(site.yard, job, 1000, site.now_ms)
+    assert site.tick(999) == site.now_ms + 1
+    assert (job.state, job.delay_ms) == (DELAYED, 1000)
+    set_due(site.yard, job, 0, site.now_ms)
+    assert job.state == READY
+    set_due(site.yard, job, 50, site.now_ms)
+    assert job.state == DELAYED
+    recount(site.yard)
+
+
+def test_a_job_laid_aside_is_dead_without_an_attempt() -> None:
+    site = OpenYard(MemoryStorage())
+    job = site.enter()
+    lay_aside(site.yard, job, "discarded", site.now_ms)
+    outcome = job.outcome()
+    assert (job.state, job.attempts) == (DEAD, 0)
+    assert (outcome.reason, outcome.error) == (UNKNOWN, "discarded")
+    policy = Policy(0)
+    policy.flags = REMOVE_DEAD
+    gone = site.enter(policy=policy)
+    lay_aside(site.yard, gone, "discarded", site.now_ms)
+    assert gone.state == GONE
+    recount(site.yard)
+
+
+@pytest.mark.parametrize("old", [10, 5000])
+@pytest.mark.parametrize("new", [0, 10, 5000])
+def test_a_job_with_another_body_is_the_same_job(old: int, new: int) -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    extra = Extra()
+    extra.custom_id = "mine"
+    job = site.enter(b"o" * old, extra=extra)
+    site.run(job)
+    fail(site.yard, job, "no", site.now_ms, delay_ms=9000)
+    for fill in (b"m", b"n"):
+        # Twice in one batch: the first of them never gets a place.
+        set_body(site.yard, job, fill * new, site.now_ms)
+    site.commit()
+    assert site.bodies.fetch(job) == b"n" * new
+    where = job.place & 0xFFFFFFFF
+    assert storage.read(site.journal.hot.name, where, new) == b"n" * new
+    recount(site.yard)
+    again = OpenYard(storage.cut_off())
+    assert snapshot(again.yard) == snapshot(site.yard)
+    recount(again.yard)
+
+
+def test_a_body_that_does_not_fit_changes_nothing() -> None:
+    site = OpenYard(budget=300)
+    job = site.enter(b"12345")
+    with pytest.raises(YardFull):
+        set_body(site.yard, job, b"x" * 301, site.now_ms)
+    assert site.bodies.fetch(job) == b"12345"
+    recount(site.yard)
+
+
+def roll(site: OpenYard) -> None:
+    number = site.journal.hot.number
+    while site.journal.hot.number == number:
+        remove(site.yard, site.enter(b"x" * 900), site.now_ms)
+        site.commit()
+
+
+def test_a_job_whose_body_was_changed_stays_gone_whatever_segment_goes_first() -> None:
+    for victim in range(3):
+        storage = MemoryStorage()
+        site = OpenYard(storage, segment_size=8192)
+        job = site.enter(b"first")
+        keep = [site.enter(b"k" * 900) for _ in range(2)]
+        for body in (b"second", b"third"):
+            roll(site)
+            set_body(site.yard, job, body, site.now_ms)
+            keep.append(site.enter(b"k" * 900))
+        roll(site)
+        erase(site.yard, job, site.now_ms)
+        site.commit()
+        bases = sorted(site.journal.segments)[:3]
+        site.compactor = Compactor(site.yard, [bases[victim]])
+        for _ in range(6):
+            site.compactor.step()
+            site.commit()
+        assert bases[victim] not in site.journal.segments
+        again = OpenYard(storage.cut_off(), segment_size=8192)
+        assert [int(one.id) for one in again.yard.jobs.all()] == [int(one.id) for one in keep]
+        recount(again.yard)
+
+
+def test_even_a_job_that_is_held_can_be_erased() -> None:
+    site = OpenYard(MemoryStorage())
+    job = site.run(site.enter())
+    assert job.state == LEASED
+    erase(site.yard, job, site.now_ms)
+    assert job.state == GONE
+    assert not site.book.leases.items
+    recount(site.yard)
+
+
+def ttl_of(ms: int) -> Policy:
+    policy = Policy(0)
+    policy.ttl_ms = ms
+    return policy
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5000])
+def test_a_job_nobody_took_in_time_is_gone(delay_ms: int) -> None:
+    site = OpenYard(MemoryStorage())
+    job = site.enter(delay_ms=delay_ms, policy=ttl_of(1000))
+    assert site.tick(999) == NOW_MS + 1000
+    assert job.state != GONE
+    site.tick(1)
+    assert job.state == GONE
+    recount(site.yard)
+
+
+def test_a_job_that_runs_may_outlive_its_time_but_not_wait_again() -> None:
+    site = OpenYard(MemoryStorage())
+    finished, failed = (site.enter(policy=ttl_of(1000)) for _ in range(2))
+    site.run(finished)
+    site.run(failed)
+    site.tick(1500)
+    assert (finished.state, failed.state) == (LEASED, LEASED)
+    complete(site.yard, finished, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
+    fail(site.yard, failed, "no", site.now_ms)
+    recount(site.yard)
+    site.tick()
+    assert (finished.state, failed.state) == (DONE, GONE)
+    site.tick(9000)
+    assert finished.state == DONE
+    recount(site.yard)
+
+
+def test_a_time_to_live_goes_on_over_a_restart() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    site.enter(policy=ttl_of(1000))
+    site.commit()
+    again = OpenYard(storage.cut_off(), NOW_MS + 600)
+    assert again.tick(399) == NOW_MS + 1000
+    assert again.yard.jobs.count == 1
+    again.tick(1)
+    assert again.yard.jobs.count == 0
+    recount(again.yard)

@@ -1,10 +1,15 @@
 import pytest
 
+from jobyard.engine import put as put_verbs
+from jobyard.engine.move import remove
+from jobyard.engine.put import Wish, enter, intern, make_room, room_for
 from jobyard.errors import YardFull
-from jobyard.model.job import DELAYED, LEASED, READY
+from jobyard.model.extra import Extra
+from jobyard.model.job import BUNQUEUE, DELAYED, LEASED, MSGPACK, READY
 from jobyard.model.limits import URGENT_RANK
+from jobyard.model.policy import LIFO, Policy
 from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
 
 def test_a_job_without_a_delay_is_ready() -> None:
@@ -85,3 +90,94 @@ def test_the_totals_count_every_put() -> None:
     site.put(queue="b")
     assert site.yard.puts_count == 2
     assert site.queue("a").total_count == 1
+
+
+# -- the other family --------------------------------------------------------------------------
+
+
+def named(name: str) -> Policy:
+    policy = Policy(0)
+    policy.name = name
+    return policy
+
+
+def test_a_wish_comes_back_after_a_restart_with_every_field() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    extra = Extra()
+    extra.custom_id, extra.group_id, extra.marks = "mine", "g", b"marks"
+    job = site.enter(b"x" * 5000, "q", rank=-7, delay_ms=900, policy=named("mail"), extra=extra)
+    assert (job.family, job.codec, job.own_ms, job.policy.name) == (
+        BUNQUEUE,
+        MSGPACK,
+        NOW_MS,
+        "mail",
+    )
+    site.commit()
+    again = OpenYard(storage.cut_off())
+    assert snapshot(again.yard) == snapshot(site.yard)
+    recount(again.yard)
+
+
+def test_the_room_of_a_wish_is_never_too_small() -> None:
+    site = OpenYard(MemoryStorage())
+    for size in (0, 4096, 4097):
+        extra = Extra()
+        extra.custom_id = "\N{SNOWMAN}" * 50
+        wish = Wish(BUNQUEUE, MSGPACK, b"x" * size)
+        wish.policy, wish.extra = intern(site.yard, named(f"p{size}")), extra
+        queue = site.queue("\N{SNOWMAN}" * 30 + str(size))
+        room = room_for(queue, wish)
+        before = site.journal.open_bytes()
+        make_room(site.yard, room, site.now_ms)
+        enter(site.yard, queue, wish, site.now_ms)
+        assert before < site.journal.open_bytes() <= before + room
+
+
+def test_jobs_that_want_to_go_first_do() -> None:
+    site = OpenYard()
+    last_first = Policy(0)
+    last_first.flags = LIFO
+    plain = site.enter()
+    first, second = site.enter(policy=last_first), site.enter(policy=last_first)
+    served = [lease.job for _ in range(3) if (lease := site.pull()) is not None]
+    assert served == [second, first, plain]
+
+
+def test_equal_wishes_are_one_policy_and_one_record() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    jobs = [site.enter(policy=named(name)) for name in ("a", "b", "a")]
+    assert jobs[0].policy is jobs[2].policy
+    assert [int(job.policy.number) for job in jobs] == [1, 2, 1]
+    assert (jobs[0].policy.jobs_count, len(site.journal.entries)) == (2, 2)
+    site.commit()
+    again = OpenYard(storage.cut_off())
+    assert again.enter(policy=named("b")).policy.number == 2
+    assert again.enter(policy=named("c")).policy.number == 3
+
+
+def test_a_policy_that_was_forgotten_is_written_down_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a yard with its jobs could never be opened again."""
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    most = 4096
+    if hasattr(put_verbs, "__file__") and put_verbs.__file__.endswith(".py"):
+        most = 8
+        monkeypatch.setattr(put_verbs, "POLICIES_MAX", most)
+    remove(site.yard, site.enter(policy=named("known")), site.now_ms)
+    known = intern(site.yard, named("known"))
+    assert known.number == 1
+    for number in range(most):
+        intern(site.yard, named(f"other {number}"))
+    wish = Wish(BUNQUEUE, MSGPACK, b"")
+    wish.policy = known
+    make_room(site.yard, room_for(site.queue(), wish), site.now_ms)
+    job = enter(site.yard, site.queue(), wish, site.now_ms)
+    site.commit()
+    again = OpenYard(storage.cut_off())
+    found = again.yard.jobs.get(job.id)
+    assert found is not None
+    assert found.policy.name == "known"

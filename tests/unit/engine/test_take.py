@@ -2,10 +2,11 @@ import pytest
 
 from jobyard.engine.end import bury
 from jobyard.engine.queues import pause
-from jobyard.engine.take import best_queue, cancel_wait, is_open, take, take_job, wait
+from jobyard.engine.take import best_job, cancel_wait, head_of, take, take_job, wait
 from jobyard.errors import NotFound
 from jobyard.model.job import LEASED
 from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount
 
@@ -24,7 +25,7 @@ def test_only_the_given_queues_are_searched() -> None:
     site.put(queue="a", rank=9)
     site.put(queue="b", rank=1)
     assert site.take(book, "a").job.id == 1
-    assert take(site.yard, [site.queue("a")], book, site.now_ms) is None
+    assert take(site.yard, [site.queue("a")], book, TERMS, site.now_ms) is None
 
 
 def test_a_lease_runs_for_the_time_to_run_from_the_moment_it_is_given() -> None:
@@ -51,31 +52,31 @@ def test_a_paused_queue_gives_nothing_until_its_pause_ends() -> None:
     site = OpenYard()
     book = site.connect().book
     queue = site.queue()
-    site.put()
+    job = site.put()
     pause(site.yard, queue, 1000, site.now_ms)
-    assert not is_open(queue, NOW_MS + 999)
-    assert is_open(queue, NOW_MS + 1000)
-    assert best_queue([queue], NOW_MS + 999) is None
-    assert take(site.yard, [queue], book, NOW_MS + 999) is None
-    assert take(site.yard, [queue], book, NOW_MS + 1000) is not None
+    assert head_of(queue, NOW_MS + 999) is None
+    assert head_of(queue, NOW_MS + 1000) is job
+    assert best_job([queue], NOW_MS + 999) is None
+    assert take(site.yard, [queue], book, TERMS, NOW_MS + 999) is None
+    assert take(site.yard, [queue], book, TERMS, NOW_MS + 1000) is not None
 
 
 def test_a_given_job_can_be_taken_from_any_state_but_a_lease() -> None:
     site = OpenYard()
     mine, other = site.connect().book, site.connect().book
     ready, delayed, dead, held = site.put(), site.put(delay_ms=9000), site.put(), site.put()
-    take_job(site.yard, dead.id, mine, site.now_ms)
+    take_job(site.yard, dead.id, mine, TERMS, site.now_ms)
     bury(site.yard, dead, 0, site.now_ms)
-    take_job(site.yard, held.id, other, site.now_ms)
+    take_job(site.yard, held.id, other, TERMS, site.now_ms)
     pause(site.yard, site.queue(), 5000, site.now_ms)
     for job in (ready, delayed, dead):
-        lease = take_job(site.yard, job.id, mine, site.now_ms)
+        lease = take_job(site.yard, job.id, mine, TERMS, site.now_ms)
         assert lease.job is job
         assert job.state == LEASED
         recount(site.yard)
     for job_id in (held.id, ready.id, 0, 99):
         with pytest.raises(NotFound):
-            take_job(site.yard, job_id, mine, site.now_ms)
+            take_job(site.yard, job_id, mine, TERMS, site.now_ms)
 
 
 def test_who_waits_longest_at_a_queue_is_served_first_over_several_queues() -> None:
@@ -102,7 +103,7 @@ def test_who_stops_waiting_is_passed_over_in_every_line() -> None:
     site = OpenYard()
     gone, next_one = site.connect(), site.connect()
     queues = [site.queue("a"), site.queue("b")]
-    waiter = wait(site.yard, queues, gone.book, NEVER_MS, NEVER_MS)
+    waiter = wait(site.yard, queues, gone.book, TERMS, NEVER_MS, NEVER_MS)
     next_one.say(b"watch a\r\nreserve\r\n")
     next_one.hear()
     cancel_wait(site.yard, waiter)

@@ -3,6 +3,7 @@ import pytest
 from jobyard.engine.take import take, take_job
 from jobyard.errors import NotFound, YardFull
 from jobyard.model.job import DEAD, READY
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, buried, recount, snapshot
 
@@ -93,7 +94,7 @@ def test_a_damaged_body_is_buried_and_never_delivered(number: int) -> None:
     book = site.connect().book
     taken = [site.take(book).job.id for _ in range(3)]
     assert taken == [other for other in (1, 2, 3, 4) if other != number]
-    assert take(site.yard, [site.queue()], book, site.now_ms) is None
+    assert take(site.yard, [site.queue()], book, TERMS, site.now_ms) is None
     assert job.state == DEAD
     assert job.tally().buries == 1
     assert buried(site.queue()) == [number]
@@ -107,10 +108,10 @@ def test_a_damaged_body_cannot_be_taken_by_id_or_peeked_at() -> None:
     client = site.connect()
     assert client.say(b"peek 1\r\n") == b"NOT_FOUND\r\n"
     with pytest.raises(NotFound):
-        take_job(site.yard, 1, client.book, site.now_ms)
+        take_job(site.yard, 1, client.book, TERMS, site.now_ms)
     assert job.state == DEAD
     with pytest.raises(NotFound):
-        take_job(site.yard, 1, client.book, site.now_ms)
+        take_job(site.yard, 1, client.book, TERMS, site.now_ms)
     assert job.tally().buries == 1
     recount(site.yard)
 

@@ -6,9 +6,11 @@ from jobyard.engine.end import bury, finish, release
 from jobyard.engine.move import remove
 from jobyard.engine.take import take
 from jobyard.errors import StorageFailed, StorageFull, YardFull
-from jobyard.journal.journal import FULL_RETRY_MS, ID_BLOCK, Journal
+from jobyard.journal.batches import FULL_RETRY_MS, ID_BLOCK
+from jobyard.journal.journal import Journal
 from jobyard.journal.segment import SEAL_SIZE, BatchHead, segment_number, spare_name, spare_number
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, recount, snapshot
 
@@ -281,7 +283,7 @@ def test_every_job_can_be_deleted_in_any_order_on_a_full_disk_while_compaction_r
 def test_every_job_can_be_finished_on_a_full_disk_while_compaction_runs(size: int) -> None:
     site, storage = full_yard(b"x" * size)
     book = site.connect().book
-    while take(site.yard, [site.queue()], book, site.now_ms) is not None:
+    while take(site.yard, [site.queue()], book, TERMS, site.now_ms) is not None:
         for lease in list(book.leases.items):
             finish(site.yard, lease.job, site.now_ms)  # type: ignore[attr-defined]
         site.commit()
@@ -319,7 +321,8 @@ def test_puts_are_taken_again_once_there_is_room() -> None:
 
 
 def test_room_that_came_back_is_noticed_without_a_put() -> None:
-    site, storage = full_yard()
+    # With bodies this small the promises to those there are leave something missing.
+    site, storage = full_yard(b"x")
     site.journal.retry_full(site.now_ms + FULL_RETRY_MS)
     assert is_full(site)
     storage.capacity = None

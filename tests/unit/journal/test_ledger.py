@@ -4,6 +4,7 @@ from jobyard.journal.ledger import Ledger, queue_bytes
 from jobyard.journal.record import GONE_SIZE, MOVED_SIZE, STATE_SIZE
 from jobyard.journal.segment import HOT, Segment
 from jobyard.model.job import BEANSTALK, RAW, Job
+from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount_live_bytes
@@ -18,7 +19,7 @@ def books(*numbers: int) -> tuple[Ledger, list[Segment]]:
 
 
 def job_in(ledger: Ledger, segment: Segment, size: int = 10) -> Job:
-    job = Job(1, Queue("q"), 1, 1, 0, 0, 0, 0, b"", size, BEANSTALK, RAW)
+    job = Job(1, Queue("q"), 1, 1, 0, 0, 0, 0, PLAIN, b"", size, BEANSTALK, RAW)
     job.place = segment.number << 32 | 100
     segment.live += MOVED_SIZE + size
     ledger.jobs_count += 1
@@ -40,7 +41,7 @@ def test_a_death_weighs_in_another_segment_until_the_base_is_gone() -> None:
     ledger, (first, second) = books(1, 2)
     job = job_in(ledger, first)
     ledger.trail(job, first)
-    ledger.bury_base(job, second)
+    ledger.bury_base(job, second, 1)
     assert (first.live, second.live) == (0, GONE_SIZE)
     assert second.kills == {1: GONE_SIZE}
     assert (job.trail, ledger.jobs_count) == (0, 0)
@@ -50,7 +51,7 @@ def test_a_death_weighs_in_another_segment_until_the_base_is_gone() -> None:
 
 def test_a_death_in_the_segment_of_the_base_or_without_one_weighs_nothing() -> None:
     ledger, (first,) = books(1)
-    ledger.bury_base(job_in(ledger, first), first)
+    ledger.bury_base(job_in(ledger, first), first, 1)
     ledger.count_kill(first, 77)
     assert (first.live, first.kills) == (0, {})
 
@@ -59,7 +60,9 @@ def test_a_job_that_moves_takes_its_weight_and_its_news_along() -> None:
     ledger, (first, second, third) = books(1, 2, 3)
     job = job_in(ledger, first, 500)
     ledger.trail(job, second)
-    ledger.rebase(job, third, 777)
+    ledger.leave_base(job)
+    assert [segment.live for segment in (first, second)] == [0, 0]
+    ledger.take_base(job, third, 777, 0)
     assert [segment.live for segment in (first, second, third)] == [0, 0, MOVED_SIZE + 500]
     assert (job.place, job.trail) == (3 << 32 | 777, 0)
 

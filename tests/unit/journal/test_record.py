@@ -3,13 +3,29 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobyard.engine.compaction import Compactor
 from jobyard.engine.end import bury, finish, release
-from jobyard.engine.move import kick_job, remove
+from jobyard.engine.move import kick_job, promote, remove, set_due, set_rank
 from jobyard.engine.take import take_job
 from jobyard.journal import record
 from jobyard.journal.segment import BATCH_HEADER_SIZE, BatchHead
-from jobyard.model.job import BEANSTALK, DEAD, GONE, RAW, READY
+from jobyard.model.entry import POLICY
+from jobyard.model.extra import PROGRESS, Extra, Fields
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    MSGPACK,
+    RAW,
+    READY,
+)
 from jobyard.model.limits import INLINE_BODY_MAX, U32_MAX
+from jobyard.model.policy import Policy
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
@@ -86,7 +102,7 @@ def test_bury_kick_lease_and_expiry_come_back() -> None:
     for job in (jobs[2], jobs[0], jobs[1]):
         bury(site.yard, job, 9, site.now_ms)
     kick_job(site.yard, jobs[0].id, site.now_ms)
-    take_job(site.yard, jobs[1].id, book, site.now_ms)
+    take_job(site.yard, jobs[1].id, book, TERMS, site.now_ms)
     site.tick(1000)
     assert site.yard.timeouts_count == 3
     again = reopened(site, storage)
@@ -112,8 +128,8 @@ def test_an_inline_put_is_laid_out_as_drawn() -> None:
     queue, found = records(storage, site)
     kind, a, b, c, length = struct.unpack_from("<BBBBi", found)
     assert (kind, a, b, c, length) == (record.KIND_PUT, BEANSTALK, RAW, 0, len(found))
-    assert struct.unpack_from("<qiiqqqqqq", found, 8) == (
-        *(job.id, job.queue.number, 5, 11, NOW_MS, NOW_MS + 4000, job.stamp, 60_000, 1),
+    assert struct.unpack_from("<qiiqqqqqqii", found, 8) == (
+        *(job.id, job.queue.number, 5, 11, NOW_MS, NOW_MS + 4000, job.stamp, 60_000, 1, 0, 0),
     )
     assert found[record.PUT_SIZE :] == b"hello"
     assert struct.unpack("<BBBBiiiq4s", queue) == (
@@ -161,14 +177,93 @@ def test_moves_and_removals_are_laid_out_as_drawn() -> None:
     kick_job(site.yard, job.id, site.now_ms)
     remove(site.yard, job, site.now_ms)
     moved, gone = records(storage, site)
-    assert struct.unpack("<BBBBiqqqqq", moved) == (
+    assert struct.unpack("<BBBBiqqqqqii", moved) == (
         *(record.KIND_MOVE, record.KICKED, READY, 0, record.MOVE_SIZE),
-        *(job.id, 3, NOW_MS, job.stamp, NOW_MS),
+        *(job.id, 3, NOW_MS, job.stamp, NOW_MS, 0, 0),
     )
     assert struct.unpack("<BBBBiqiiq", gone) == (
         *(record.KIND_GONE, record.REMOVED, 0, 0, record.GONE_SIZE),
         *(job.id, job.queue.number, job.place >> 32, NOW_MS),
     )
+
+
+def test_what_is_rare_about_a_job_follows_its_body_and_its_policy_goes_ahead() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    policy = Policy(0)
+    policy.name = "mail"
+    extra = Extra()
+    extra.custom_id = "mine"
+    job = site.enter(b"hello", rank=-2, policy=policy, extra=extra)
+    entry, _, found = records(storage, site)
+    assert struct.unpack_from("<BBBBiiiqq", entry) == (
+        *(record.KIND_ENTRY, POLICY, 0, 0, len(entry), 8, len(policy.text), 0, 1),
+    )
+    assert entry[record.ENTRY_SIZE + 8 :] == policy.text
+    assert (found[1], found[2]) == (BUNQUEUE, MSGPACK)
+    assert struct.unpack_from("<ii", found, 72) == (1, 9)
+    assert found[record.PUT_SIZE :] == b"hello" + b"\x01\x04\0\0\0mine"
+    assert job.policy.number == 1
+
+
+def test_news_of_a_job_in_another_segment_bring_its_state_along() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=8192)
+    job = site.enter(b"hello", rank=4)
+    promoted = site.enter(delay_ms=9000)
+    set_rank(site.yard, job, 5, site.now_ms)
+    promote(site.yard, promoted, site.now_ms)
+    number = site.journal.hot.number
+    while site.journal.hot.number == number:
+        site.enter(b"x" * 900)
+        site.commit()
+    fields = Fields()
+    fields.text(PROGRESS, "50\0half")
+    site.yard.note(promoted, fields.done())
+    state, note = records(storage, site)
+    assert struct.unpack_from("<BBBBiq", state) == (
+        *(record.KIND_STATE, 0, 0, READY, record.STATE_SIZE, promoted.id),
+    )
+    assert struct.unpack_from("<qqqii", state, 16) == (0, NOW_MS, 9000, 0, 0)
+    assert struct.unpack_from("<q", state, 88) == (promoted.stamp,)
+    assert struct.unpack_from("<BBBBiq", note) == (
+        *(record.KIND_NOTE, 0, 0, 0, len(note), promoted.id),
+    )
+    assert note[record.NOTE_SIZE :] == fields.done()
+
+
+def test_the_place_in_line_outlives_the_segment_that_told_it() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=8192)
+    job = site.enter(b"hello")
+    bases = [int(site.journal.hot.number)]
+    for change in (set_due, set_rank):
+        while site.journal.hot.number == bases[-1]:
+            site.enter(b"x" * 900)
+            site.commit()
+        bases.append(int(site.journal.hot.number))
+        change(site.yard, job, 0, site.now_ms)
+        site.commit()
+    stamp = job.stamp
+    while site.journal.hot.number == bases[-1]:
+        site.enter(b"x" * 900)
+        site.commit()
+    fields = Fields()
+    fields.text(PROGRESS, "50\0")
+    site.yard.note(job, fields.done())
+    site.commit()
+    for victim in bases[1:]:
+        site.compactor = Compactor(site.yard, [victim])
+        while victim in site.journal.segments:
+            site.compactor.step()
+            site.commit()
+    assert bases[0] in site.journal.segments
+    again = OpenYard(storage.cut_off(), segment_size=8192)
+    found = again.yard.jobs.get(job.id)
+    assert found is not None
+    assert found.stamp == stamp
+    assert snapshot(again.yard) == snapshot(site.yard)
+    recount(again.yard)
 
 
 def test_the_kinds_of_records_never_change_their_numbers() -> None:
@@ -185,5 +280,7 @@ def test_the_kinds_of_records_never_change_their_numbers() -> None:
         "KIND_STATE": 9,
         "KIND_ALIVE": 10,
         "KIND_CLEAN": 11,
+        "KIND_NOTE": 12,
+        "KIND_ENTRY": 13,
     }
-    assert (READY, DEAD, GONE) == (0, 3, 4)
+    assert (READY, DELAYED, DEAD, GONE, DONE, BLOCKED) == (0, 1, 3, 4, 5, 6)

@@ -1,9 +1,10 @@
 from jobyard.model.job import BEANSTALK, GONE, RAW, Job
+from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 
 
 def test_a_job_is_born_outside_every_index_with_its_due_time_set() -> None:
-    job = Job(7, Queue("q"), 3, 5, 9, 1000, 250, 60, b"abc", 3, BEANSTALK, RAW)
+    job = Job(7, Queue("q"), 3, 5, 9, 1000, 250, 60, PLAIN, b"abc", 3, BEANSTALK, RAW)
     assert (job.id, job.key, job.stamp, job.rank) == (7, 3, 5, 9)
     assert (job.created_ms, job.due_ms, job.delay_ms, job.own_ms) == (1000, 1250, 250, 60)
     assert (job.body, job.size) == (b"abc", 3)
@@ -12,7 +13,7 @@ def test_a_job_is_born_outside_every_index_with_its_due_time_set() -> None:
 
 
 def test_rare_counters_cost_nothing_before_their_first_event() -> None:
-    job = Job(7, Queue("q"), 3, 5, 9, 1000, 0, 60, b"", 0, BEANSTALK, RAW)
+    job = Job(7, Queue("q"), 3, 5, 9, 1000, 0, 60, PLAIN, b"", 0, BEANSTALK, RAW)
     before = job.extra
     assert before is None
     job.tally().kicks += 2

@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 from jobyard.model.job import BEANSTALK, RAW, Job
 from jobyard.model.limits import ID_MAX
 from jobyard.model.pages import PAGE_SIZE, SPARSE, Pages
+from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 
 QUEUE = Queue("default")
 
 
 def job_of(number: int) -> Job:
-    return Job(number, QUEUE, number, number, 0, 0, 0, 0, b"", 0, BEANSTALK, RAW)
+    return Job(number, QUEUE, number, number, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW)
 
 
 # Ids near the edges of a few pages, and far ones, in any order: as recovery may meet them.

@@ -1,9 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobyard.model.extra import Outcome
 from jobyard.model.job import BEANSTALK, RAW, Job
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue, Waiter
+from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.yards import OpenYard
 
 
@@ -17,7 +20,7 @@ def test_waiters_stand_in_every_line_in_order_of_arrival(
     for number, (at, is_arrival, pick) in enumerate(steps):
         line = lines[at]
         if is_arrival:
-            waiter = Waiter(number, book, NEVER_MS, NEVER_MS)
+            waiter = Waiter(number, book, TERMS, NEVER_MS, NEVER_MS)
             for queue, others in zip(queues[at:], lines[at:], strict=True):
                 queue.link(waiter)
                 others.append(waiter)
@@ -45,8 +48,8 @@ def standing(queue: Queue) -> list[Waiter]:
 
 def test_a_waiter_rings_at_the_earlier_of_its_two_alarms() -> None:
     book = OpenYard().connect().book
-    assert Waiter(1, book, 10, 20).sort_key == 10
-    assert Waiter(1, book, 20, 10).sort_key == 10
+    assert Waiter(1, book, TERMS, 10, 20).sort_key == 10
+    assert Waiter(1, book, TERMS, 20, 10).sort_key == 10
 
 
 def test_an_empty_book_has_no_deadline() -> None:
@@ -56,7 +59,13 @@ def test_an_empty_book_has_no_deadline() -> None:
 def test_a_queue_counts_jobs_in_every_state() -> None:
     queue = Queue("q")
     assert queue.jobs_count() == 0
-    queue.ready.push(Job(1, queue, 1, 1, 0, 0, 0, 0, b"", 0, BEANSTALK, RAW))
-    queue.delayed.push(Job(2, queue, 2, 2, 0, 0, 0, 0, b"", 0, BEANSTALK, RAW))
-    queue.leased_count += 1
+    queue.ready.push(Job(1, queue, 1, 1, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW))
+    queue.delayed.push(Job(2, queue, 2, 2, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW))
+    queue.leased.add(Job(3, queue, 3, 3, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW))
     assert queue.jobs_count() == 3
+    queue.blocked.add(Job(4, queue, 4, 4, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW))
+    queue.held_count += 1
+    for number, line in ((1, queue.dead), (2, queue.done)):
+        job = Job(4 + number, queue, 4 + number, 4, 0, 0, 0, 0, PLAIN, b"", 0, BEANSTALK, RAW)
+        line.append(Outcome(number, job, 0))
+    assert queue.jobs_count() == 7

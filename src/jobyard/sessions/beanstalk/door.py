@@ -6,10 +6,15 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import Yard
+from jobyard.model.job import BEANSTALK
+from jobyard.model.queue import Terms
 from jobyard.sessions.beanstalk.words import UNCOUNTED
 
 DEFAULT_TUBE: Final = "default"
 VERSION: Final = "1.13"
+
+# A connection holds what it took for as long as the job says.
+TERMS: Final = Terms(BEANSTALK, 0, is_token=False, label="")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -11,17 +11,18 @@ from typing import Final, final
 
 from mypy_extensions import i64, u8
 
-from jobyard.engine.end import bury, drop_holder, finish, held, release, touch
+from jobyard.engine.end import bury, drop_holder, finish, hand_back, held, touch
 from jobyard.engine.move import kick, kick_job, remove
 from jobyard.engine.put import put
 from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
 from jobyard.engine.take import cancel_wait, take, take_job, wait
 from jobyard.errors import NotFound, Refused, YardFull
-from jobyard.model.job import BEANSTALK, LEASED, RAW, Job, Outcome
+from jobyard.model.extra import Outcome
+from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.beanstalk import statistics, words
-from jobyard.sessions.beanstalk.door import BeanstalkDoor
+from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
     CRLF,
@@ -32,18 +33,17 @@ from jobyard.wire.lines import (
     tube_name_end,
     write_number,
 )
+from jobyard.wire.payload import to_raw
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
-
 # How the next input is read.
 LINES: Final = 0
 BODY: Final = 1
 SKIPPED_BODY: Final = 2
 LONG_LINE: Final = 3
-
 INCOMPLETE: Final = -1
 SPACE: Final[u8] = 32
 
@@ -131,7 +131,7 @@ class BeanstalkSession(Session, Holder):
             self._waiter = None
             door.waiting_count -= 1
         self.is_finished = True
-        drop_holder(self._yard, self._book, now_ms)
+        drop_holder(self._yard, self._book, None, now_ms)
         drop_user(self._yard, self._used)
         for queue in self._watched:
             drop_watch(self._yard, queue)
@@ -307,7 +307,7 @@ class BeanstalkSession(Session, Holder):
 
     def _reserve(self, until_ms: i64, now_ms: i64) -> None:
         self._become_worker()
-        lease = take(self._yard, self._watched, self._book, now_ms)
+        lease = take(self._yard, self._watched, self._book, TERMS, now_ms)
         if lease is not None:
             self._say_job(b"RESERVED ", lease.job, lease.body)
             return
@@ -317,7 +317,7 @@ class BeanstalkSession(Session, Holder):
         elif until_ms <= now_ms or self._waits_no_more:
             self._say(TIMED_OUT)
         else:
-            self._waiter = wait(self._yard, self._watched, self._book, until_ms, soon_ms)
+            self._waiter = wait(self._yard, self._watched, self._book, TERMS, until_ms, soon_ms)
             self._door.waiting_count += 1
 
     def _become_worker(self) -> None:
@@ -325,15 +325,17 @@ class BeanstalkSession(Session, Holder):
             self._is_worker = True
             self._door.workers_count += 1
 
-    def given(self, lease: Lease) -> None:
+    def given(self, waiter: Waiter, lease: Lease) -> None:
         """Answer a waiting reserve."""
+        assert waiter is self._waiter
         self._waiter = None
         self._door.waiting_count -= 1
         self._say_job(b"RESERVED ", lease.job, lease.body)
         self.peer.stirred()
 
-    def waited_enough(self, *, is_deadline_soon: bool) -> None:
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Answer a waiting reserve that no job came for."""
+        assert waiter is self._waiter
         self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else TIMED_OUT)
         self.peer.stirred()
 
@@ -357,7 +359,7 @@ class BeanstalkSession(Session, Holder):
     def _delete_job(self, job_id: i64, now_ms: i64) -> None:
         self._door.counts[words.DELETE] += 1
         yard = self._yard
-        job = yard.jobs.get(job_id)
+        job = self._job(job_id)
         if job is None:
             self._say(NOT_FOUND)
             return
@@ -370,6 +372,11 @@ class BeanstalkSession(Session, Holder):
                 return
             finish(yard, job, now_ms)
         self._say(b"DELETED\r\n")
+
+    def _job(self, job_id: i64) -> Job | None:
+        """Return a job; one that another door finished and keeps is not there for this one."""
+        job = self._yard.jobs.get(job_id)
+        return None if job is None or job.state == DONE else job
 
     # -- everything else -----------------------------------------------------------------------
 
@@ -431,7 +438,7 @@ class BeanstalkSession(Session, Holder):
             self._say(b"KICKED %d\r\n" % kicked)
             return
         if code == words.RESERVE_WITH_TIMEOUT:
-            # What follows the number is ignored, as in beanstalkd 1.13.
+            # What follows is ignored, as in beanstalkd 1.13.
             timeout, _ = parse_number(rest, 0, end, TIMEOUT_MAX)
             if timeout < 0:
                 self._say(BAD_FORMAT)
@@ -462,20 +469,20 @@ class BeanstalkSession(Session, Holder):
             return
         self._door.counts[min(code, words.UNCOUNTED)] += 1
         if code == words.RELEASE:
-            release(yard, held(yard, job_id, self._book), rank, delay_ms, now_ms)
-            self._say(b"RELEASED\r\n")
+            is_ready = hand_back(yard, held(yard, job_id, self._book), rank, delay_ms, now_ms)
+            self._say(b"RELEASED\r\n" if is_ready else b"BURIED\r\n")
         elif code == words.BURY:
             bury(yard, held(yard, job_id, self._book), rank, now_ms)
             self._say(b"BURIED\r\n")
         elif code == words.TOUCH:
             lease = held(yard, job_id, self._book).lease
             assert lease is not None
-            touch(yard, lease, now_ms)
+            touch(yard, lease, lease.ttl_ms, now_ms)
             self._say(b"TOUCHED\r\n")
         elif code == words.PEEK:
-            self._found(yard.jobs.get(job_id))
+            self._found(self._job(job_id))
         elif code == words.STATS_JOB:
-            job = yard.jobs.get(job_id)
+            job = self._job(job_id)
             if job is None:
                 raise NotFound
             self._say_yaml(statistics.of_job(job, now_ms))
@@ -484,7 +491,7 @@ class BeanstalkSession(Session, Holder):
             self._say(b"KICKED\r\n")
         else:
             assert code == words.RESERVE_JOB
-            taken = take_job(yard, job_id, self._book, now_ms)
+            taken = take_job(yard, job_id, self._book, TERMS, now_ms)
             self._become_worker()
             self._say_job(b"RESERVED ", taken.job, taken.body)
 
@@ -566,6 +573,8 @@ class BeanstalkSession(Session, Holder):
 
     def _say_job(self, word: bytes, job: Job, body: bytes) -> None:
         out = self.out
+        if job.codec != RAW:
+            body = to_raw(i64(job.codec), body)
         out.write(word)
         write_number(out, job.id)
         out.append(SPACE)

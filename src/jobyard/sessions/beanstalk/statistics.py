@@ -6,9 +6,12 @@ no negative number anywhere.
 
 from mypy_extensions import i64
 
-from jobyard.model.job import DEAD, DELAYED, LEASED, READY, Job
+from jobyard.engine.take import ttr_ms
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, LEASED, READY, Job
+from jobyard.model.limits import U32_MAX
 from jobyard.model.queue import Queue
 from jobyard.sessions.beanstalk.door import VERSION, BeanstalkDoor
+from jobyard.wire.lines import is_tube_name
 
 _COMMANDS = (
     "put",
@@ -35,7 +38,13 @@ _COMMANDS = (
     "pause-tube",
 )
 
-_STATES = {READY: "ready", DELAYED: "delayed", LEASED: "reserved", DEAD: "buried"}
+_STATES = {
+    READY: "ready",
+    DELAYED: "delayed",
+    LEASED: "reserved",
+    DEAD: "buried",
+    BLOCKED: "delayed",
+}
 
 
 def _seconds(span_ms: i64) -> int:
@@ -88,14 +97,19 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
 
 def of_tube(queue: Queue, now_ms: i64) -> str:
     """Return the 14 lines of `stats-tube`."""
-    pause_left = queue.pause_until_ms - now_ms if queue.pause_ms > 0 else 0
+    pause_left: i64 = queue.pause_until_ms - now_ms if queue.pause_ms > 0 else 0
+    pause_s: i64 = queue.pause_ms // 1000
+    rules = queue.rules
+    if rules is not None and rules.settings.is_paused:
+        # Without end, which the protocol cannot say.
+        pause_s, pause_left = U32_MAX, U32_MAX * 1000
     return _yaml(
         [
             f'name: "{queue.name}"',
             f"current-jobs-urgent: {queue.urgent_count}",
-            f"current-jobs-ready: {len(queue.ready.items)}",
-            f"current-jobs-reserved: {queue.leased_count}",
-            f"current-jobs-delayed: {len(queue.delayed.items)}",
+            f"current-jobs-ready: {len(queue.ready.items) + queue.held_count}",
+            f"current-jobs-reserved: {len(queue.leased.items)}",
+            f"current-jobs-delayed: {len(queue.delayed.items) + len(queue.blocked.items)}",
             f"current-jobs-buried: {queue.dead.live_count}",
             f"total-jobs: {queue.total_count}",
             f"current-using: {queue.users_count}",
@@ -103,7 +117,7 @@ def of_tube(queue: Queue, now_ms: i64) -> str:
             f"current-waiting: {queue.waiting_count}",
             f"cmd-delete: {queue.finished_count}",
             f"cmd-pause-tube: {queue.pauses_count}",
-            f"pause: {queue.pause_ms // 1000}",
+            f"pause: {pause_s}",
             f"pause-time-left: {_seconds(pause_left)}",
         ]
     )
@@ -119,8 +133,8 @@ def of_job(job: Job, now_ms: i64) -> str:
         left_ms = job.due_ms - now_ms
     extra = job.extra
     timeouts, releases, buries, kicks = 0, 0, 0, 0
-    if extra is not None:
-        tally = extra.tally
+    tally = None if extra is None else extra.tally
+    if tally is not None:
         timeouts, releases = int(tally.timeouts), int(tally.releases)
         buries, kicks = int(tally.buries), int(tally.kicks)
     return _yaml(
@@ -128,10 +142,10 @@ def of_job(job: Job, now_ms: i64) -> str:
             f"id: {job.id}",
             f'tube: "{job.queue.name}"',
             f"state: {_STATES[job.state]}",
-            f"pri: {job.rank}",
+            f"pri: {min(max(job.rank, 0), U32_MAX)}",
             f"age: {_seconds(now_ms - job.created_ms)}",
             f"delay: {_seconds(job.delay_ms)}",
-            f"ttr: {job.own_ms // 1000}",
+            f"ttr: {ttr_ms(job) // 1000}",
             f"time-left: {_seconds(left_ms)}",
             f"file: {job.place >> 32}",
             f"reserves: {job.deliveries}",
@@ -145,7 +159,7 @@ def of_job(job: Job, now_ms: i64) -> str:
 
 def list_of(queues: list[Queue]) -> str:
     """Return a list of tube names."""
-    return _yaml([f"- {queue.name}" for queue in queues])
+    return _yaml([f"- {queue.name}" for queue in queues if is_tube_name(queue.name.encode())])
 
 
 def _yaml(lines: list[str]) -> str:

@@ -1,0 +1,218 @@
+"""Lets jobs at rest go when their time is over, and tries dead ones again where that was asked for.
+
+A queue with such jobs has one alarm among the timers, set for the first of them that is due; a
+queue without any has none, and no turn pays for it. The promise: whatever is due goes within
+GAP_MS, and one ring does no more than RING_MAX of the work. What ends is counted on the way.
+
+Jobs of beanstalk stand in the same dead line and stay there until somebody kicks or deletes them.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm, Keeper
+from jobyard.engine.flows import room_to_look
+from jobyard.engine.move import revive
+from jobyard.engine.queues import drop_if_idle, settings_of
+from jobyard.engine.yard import Yard
+from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, REMOVED, STALLED, STATE_SIZE
+from jobyard.model.extra import Outcome, size_of
+from jobyard.model.job import BEANSTALK, DEAD, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.meter import Meters
+from jobyard.model.queue import Queue
+from jobyard.model.rules import DAY_MS, Settings
+
+# Results are looked at soon or never.
+DONE_AGE_MS: Final = 7 * DAY_MS
+RING_MAX: Final = 500
+# Between two rings of one queue passes at least this; for a long line a thousandth of its length.
+GAP_MS: Final = 20
+# A disk without room for a record is asked again after this.
+FULL_WAIT_MS: Final = 1000
+# Queues that are counted for; beyond these the one that was first is forgotten.
+METERS_MAX: Final = 10_000
+_DOUBLINGS_MAX: Final = 20
+
+
+@final
+class Sweep(Alarm):
+    """The alarm of one queue."""
+
+    def __init__(self, yard: Yard, queue: Queue) -> None:
+        super().__init__(yard.new_number(), NEVER_MS, 0)
+        self._yard = yard
+        self._queue = queue
+
+    def ring(self, now_ms: i64) -> None:
+        """Do what is due in the queue."""
+        sweep(self._yard, self._queue, now_ms)
+
+
+@final
+class Rests(Keeper):
+    """Sets the alarms of all queues."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+
+    def rested(self, job: Job) -> None:
+        """See that a job at rest is looked at when it is due."""
+        if job.family == BEANSTALK:
+            return
+        queue = job.queue
+        ended_ms = job.outcome().ended_ms
+        meters = _meters(self._yard, queue)
+        if job.state != DEAD:
+            meters.done.add(ended_ms)
+            _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
+            return
+        meters.failed.add(ended_ms)
+        settings = settings_of(queue)
+        if queue.dead.live_count > settings.dead_max:
+            _arm(self._yard, queue, ended_ms)
+        else:
+            _arm(self._yard, queue, min(expires_ms(settings, job), retries_ms(settings, job)))
+
+    def left(self, job: Job, why: i64, now_ms: i64) -> None:
+        """Count a job that is not kept."""
+        if job.family == BEANSTALK:
+            return
+        meters = _meters(self._yard, job.queue)
+        if why == FINISHED:
+            meters.done.add(now_ms)
+        elif why in (FAILED, STALLED):
+            meters.failed.add(now_ms)
+
+
+def _meters(yard: Yard, queue: Queue) -> Meters:
+    meters = queue.meters
+    if meters is None:
+        meters = yard.meters.get(queue.name)
+        if meters is None:
+            if len(yard.meters) >= METERS_MAX:
+                del yard.meters[next(iter(yard.meters))]
+            meters = Meters()
+            yard.meters[queue.name] = meters
+        queue.meters = meters
+    return meters
+
+
+def watch(yard: Yard, now_ms: i64) -> None:
+    """Begin to look after jobs at rest, those that are there already included."""
+    yard.keeper = Rests(yard)
+    for queue in yard.queues.values():
+        look_again(yard, queue, now_ms)
+
+
+def look_again(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Look through a queue soon: what is due may be due earlier than was thought."""
+    if queue.dead.live_count > 0 or queue.done.live_count > 0:
+        _arm(yard, queue, now_ms)
+
+
+def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
+    if at_ms >= NEVER_MS:
+        return
+    alarm = queue.sweep
+    if alarm is None:
+        alarm = Sweep(yard, queue)
+        queue.sweep = alarm
+    yard.arm(alarm, at_ms)
+
+
+def expires_ms(settings: Settings, job: Job) -> i64:
+    """Return when a dead job goes, or NEVER_MS."""
+    if settings.dead_age_ms < 0 or job.family == BEANSTALK:
+        return NEVER_MS
+    return job.outcome().ended_ms + settings.dead_age_ms
+
+
+def retries_ms(settings: Settings, job: Job) -> i64:
+    """Return when a dead job is tried again by itself, or NEVER_MS; the wait doubles each time."""
+    if not settings.dead_auto_retry or job.family == BEANSTALK:
+        return NEVER_MS
+    retries = job.more().retries
+    if retries >= settings.dead_retries_max:
+        return NEVER_MS
+    return job.outcome().ended_ms + (settings.dead_retry_ms << min(retries, _DOUBLINGS_MAX))
+
+
+def sweep(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Do what is due in one queue, and set its alarm for what is due next."""
+    gap_ms: i64 = max(GAP_MS, len(queue.dead.items) // 1000)
+    next_ms = min(_sweep_done(yard, queue, now_ms), _sweep_dead(yard, queue, now_ms))
+    if yard.queues.get(queue.name) is not queue:
+        return
+    drop_if_idle(yard, queue)
+    if next_ms < NEVER_MS:
+        _arm(yard, queue, max(next_ms, now_ms + gap_ms))
+
+
+def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
+    """Let old done jobs go; return when to come again."""
+    left: i64 = RING_MAX
+    while True:
+        outcome = queue.done.first()
+        if outcome is None:
+            return NEVER_MS
+        assert isinstance(outcome, Outcome)
+        due_ms = outcome.ended_ms + DONE_AGE_MS
+        if due_ms > now_ms or left == 0:
+            return due_ms
+        left -= 1
+        _let_go(yard, outcome.job, now_ms)
+
+
+def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
+    """Let dead jobs go or bring them back; return when to come again."""
+    outcomes = own_dead(queue)
+    settings = settings_of(queue)
+    excess: i64 = len(outcomes) - settings.dead_max
+    left: i64 = RING_MAX
+    next_ms: i64 = NEVER_MS
+    for outcome in outcomes:
+        job = outcome.job
+        expiry_ms = expires_ms(settings, job)
+        retry_ms = retries_ms(settings, job)
+        if left == 0:
+            return now_ms
+        if excess > 0 or expiry_ms <= now_ms:
+            excess -= 1
+            left -= 1
+            _let_go(yard, job, now_ms)
+        elif retry_ms > now_ms:
+            next_ms = min(next_ms, expiry_ms, retry_ms)
+        elif has_room(yard, job, now_ms):
+            left -= 1
+            revive(yard, job, now_ms)
+        else:
+            next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
+    return next_ms
+
+
+def own_dead(queue: Queue) -> list[Outcome]:
+    """Return the ends of the dead jobs to which limits apply, oldest first."""
+    found: list[Outcome] = []
+    for item in queue.dead.items:
+        assert isinstance(item, Outcome)
+        if item.pos == 0 and item.job.family != BEANSTALK:
+            found.append(item)
+    return found
+
+
+def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Tell whether the journal can take the record that brings a job back."""
+    journal = yard.journal
+    extra = job.extra
+    size: i64 = 0 if extra is None else size_of(extra)
+    return not journal.is_on or journal.admit(
+        STATE_SIZE + MOVE_SIZE + 64 + size + room_to_look(yard, job), now_ms
+    )
+
+
+def _let_go(yard: Yard, job: Job, now_ms: i64) -> None:
+    if yard.journal.is_on:
+        yard.journal.append_gone(job, REMOVED, now_ms)
+    yard.apply_gone(job)

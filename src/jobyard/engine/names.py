@@ -1,0 +1,167 @@
+"""Finds jobs by what clients call them, and by what they stand for.
+
+Custom ids (one name space over all queues), keys that keep a second job like the first out (one
+name space a queue), members of groups, jobs that others wait for, and the alarms of jobs that live
+for a limited time. All of it follows from the jobs, so nothing here is in the journal.
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from jobyard.model.extra import OPEN, Extra
+from jobyard.model.heap import Heap
+from jobyard.model.item import Item
+from jobyard.model.job import DEAD, DONE, Job
+from jobyard.model.queue import Queue
+from jobyard.model.rules import Rules
+
+
+@final
+class Expiry(Item):
+    """The end of a job's time to live. `sort_key` is that time."""
+
+    def __init__(self, job: Job, at_ms: i64) -> None:
+        super().__init__(job.id, at_ms, job.id)
+        self.job: Job = job
+
+
+@final
+class Names:
+    """The tables behind the names."""
+
+    def __init__(self, timers: Heap) -> None:
+        self._timers = timers
+        self.custom: dict[str, Job] = {}
+        # By the id of a job: those that wait for it.
+        self.dependents: dict[int, list[Job]] = {}
+
+    def enter(self, job: Job) -> None:
+        """Take in a job that has something to be found by."""
+        if job.policy.ttl_ms > 0 and job.state not in (DEAD, DONE):
+            self.begin_ttl(job)
+        extra = job.extra
+        if extra is None:
+            return
+        if extra.custom_id:
+            self.custom[extra.custom_id] = job
+        if extra.group_id:
+            rules = rules_of(job.queue)
+            extra.group = rules.group(extra.group_id)
+            extra.group.jobs_count += 1
+        if job.state in (DEAD, DONE):
+            return
+        if extra.unique_key:
+            self.take_key(job)
+        if extra.members is not None:
+            for member in extra.members:
+                if member.state == OPEN:
+                    self.wait_for(job, member.child_id)
+
+    def wait_for(self, job: Job, child_id: i64) -> None:
+        """Note that one job waits for another."""
+        self.dependents.setdefault(int(child_id), []).append(job)
+
+    def stop_waiting(self, job: Job, child_id: i64) -> None:
+        """Note that it waits no more."""
+        waiting = self.dependents.get(int(child_id))
+        if waiting is not None and job in waiting:
+            waiting.remove(job)
+            if not waiting:
+                del self.dependents[int(child_id)]
+
+    def leave(self, job: Job) -> None:
+        """Let a job go that is gone."""
+        extra = job.extra
+        if extra is None:
+            return
+        self.end_ttl(extra)
+        if extra.custom_id and self.custom.get(extra.custom_id) is job:
+            del self.custom[extra.custom_id]
+        self.free_key(job)
+        group = extra.group
+        if group is not None:
+            group.jobs_count -= 1
+            rules_of(job.queue).forget_idle(group)
+        if extra.members is not None:
+            for member in extra.members:
+                self.stop_waiting(job, member.child_id)
+
+    def begin_ttl(self, job: Job) -> None:
+        """Arm the alarm of a job that lives for a limited time, unless it is armed."""
+        extra = job.more()
+        expiry = extra.expiry
+        if expiry is None:
+            expiry = Expiry(job, job.created_ms + job.policy.ttl_ms)
+            extra.expiry = expiry
+        if expiry.pos < 0:
+            self._timers.push(expiry)
+
+    def end_ttl(self, extra: Extra) -> None:
+        """Disarm the alarm of a job that ended before its time was over."""
+        expiry = extra.expiry
+        if expiry is not None:
+            extra.expiry = None
+            if expiry.pos >= 0:
+                self._timers.remove(expiry)
+
+    def take_key(self, job: Job) -> None:
+        """Make a job the owner of its key."""
+        extra = job.extra
+        assert extra is not None
+        keys = job.queue.keys
+        if keys is None:
+            keys = {}
+            job.queue.keys = keys
+        keys[extra.unique_key] = job
+
+    def rest(self, job: Job) -> None:
+        """Give up what only a job has that may run: its key, its alarm, its waiting for others."""
+        extra = job.extra
+        if extra is None:
+            return
+        self.end_ttl(extra)
+        self.free_key(job)
+        if extra.members is not None:
+            for member in extra.members:
+                if member.state == OPEN:
+                    self.stop_waiting(job, member.child_id)
+
+    def has_lost_key(self, job: Job) -> bool:
+        """Tell whether another job took the key of this one while it was at rest."""
+        extra = job.extra
+        keys = job.queue.keys
+        if extra is None or keys is None or not extra.unique_key:
+            return False
+        owner = keys.get(extra.unique_key)
+        return owner is not None and owner is not job
+
+    def come_back(self, job: Job) -> None:
+        """Take up the key of a job that was at rest, if it is free, and its waiting for others."""
+        extra = job.extra
+        if extra is None:
+            return
+        if extra.unique_key and not self.has_lost_key(job):
+            self.take_key(job)
+        if extra.members is not None:
+            for member in extra.members:
+                if member.state == OPEN:
+                    self.wait_for(job, member.child_id)
+
+    def free_key(self, job: Job) -> None:
+        """Let others with the same key in: the job has come to its end."""
+        extra = job.extra
+        keys = job.queue.keys
+        if extra is None:
+            return
+        if keys is not None and extra.unique_key and keys.get(extra.unique_key) is job:
+            del keys[extra.unique_key]
+
+
+def rules_of(queue: Queue) -> Rules:
+    """Return the rules of a queue, making them on first use."""
+    rules = queue.rules
+    if rules is None:
+        rules = Rules()
+        queue.rules = rules
+    return rules

@@ -1,0 +1,28 @@
+"""From what is remembered under keys to what it sets: rules of queues and groups, schedules."""
+
+from mypy_extensions import i64
+
+from jobyard.engine.names import rules_of
+from jobyard.engine.queues import apply_settings, open_queue
+from jobyard.engine.schedule import load_cron
+from jobyard.engine.yard import Yard
+from jobyard.model.entry import CRON, GROUP, SETTINGS
+from jobyard.model.rules import Settings
+
+
+def load_entries(yard: Yard, now_ms: i64) -> None:
+    """Set again what was set before the last stop. Policies are known already."""
+    for entry in yard.journal.entries.values():
+        if entry.is_gone:
+            continue
+        if entry.kind == SETTINGS:
+            settings = Settings()
+            settings.fill(entry.value)
+            queue = open_queue(yard, entry.key.decode())
+            apply_settings(queue, settings, now_ms, is_new=False)
+        elif entry.kind == GROUP:
+            name, _, group_name = entry.key.decode().partition("\0")
+            group = rules_of(open_queue(yard, name)).group(group_name)
+            group.fill(entry.value, now_ms)
+        elif entry.kind == CRON:
+            load_cron(yard, entry.key.decode(), entry.value, now_ms)

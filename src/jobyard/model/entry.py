@@ -1,0 +1,31 @@
+"""A thing that is remembered under a key, whole, and replaced whole: settings, schedules, hooks.
+
+What the value means is known to whoever set it. An entry that was dropped is remembered for as long
+as a file could still hold an older value of it.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i32, i64
+
+POLICY: Final = 1
+SETTINGS: Final = 2
+GROUP: Final = 3
+CRON: Final = 4
+WEBHOOK: Final = 5
+WORKER: Final = 6
+
+
+@final
+class Entry:
+    """The newest value under a key."""
+
+    def __init__(self, kind: i64, key: bytes) -> None:
+        self.kind: i64 = kind
+        self.key: bytes = key
+        self.value: bytes = b""
+        self.is_gone: bool = False
+        # Older values of an entry that is gone lie in segments below this number.
+        self.up_to: i64 = 0
+        # Segment that holds the record of its value.
+        self.segment: i32 = 0

@@ -1,0 +1,473 @@
+"""The parts of a job that most jobs never need, and the bytes they are remembered as.
+
+An `Extra` is made on first use. What is remembered is a run of fields: tag u8, size i32, bytes. The
+same fields tell the whole of it (in a base or a state record) or only what is new (in the record of
+an end or a note); `absorb` reads both. `size_of` says what the whole would weigh.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64, u8
+
+from jobyard.model.item import Item
+
+if TYPE_CHECKING:
+    from jobyard.model.job import Job
+    from jobyard.model.rules import Group
+
+CUSTOM_ID: Final = 1
+UNIQUE_KEY: Final = 2
+GROUP: Final = 3
+MARKS: Final = 4
+MEMBER: Final = 5
+PROGRESS: Final = 6
+LOG: Final = 7
+FAILURE: Final = 8
+STACK: Final = 9
+RESULT: Final = 10
+REASON: Final = 11
+KEY_UNTIL: Final = 12
+KEY_DROPPED: Final = 13
+LOGS_CUT: Final = 14
+RETRIES: Final = 15
+STARTED: Final = 16
+PARENT: Final = 17
+
+_TAG_SIZE: Final = 5
+
+# Fewer members are searched one by one.
+MEMBERS_SEARCHED: Final = 16
+
+# Failed attempts that are told one by one; beyond these only the count is known.
+FAILURES_KEPT: Final = 20
+
+# Why a run or a job failed.
+EXPLICIT: Final = 0
+ATTEMPTS_USED: Final = 1
+TIMED_OUT: Final = 2
+STALLED: Final = 3
+TTL_OVER: Final = 4
+WORKER_LOST: Final = 5
+UNKNOWN: Final = 6
+LAID_ASIDE: Final = 7
+
+# How a member of a flow stands.
+OPEN: Final = 0
+SETTLED: Final = 1
+FAILED: Final = 2
+IGNORED: Final = 3
+DROPPED: Final = 4
+
+# What a second put with the same key does.
+KEY_PLAIN: Final = 0
+KEY_EXTENDS: Final = 1
+KEY_REPLACES: Final = 2
+
+
+@final
+class Tally:
+    """How often a job went through the rarer turns of its life."""
+
+    def __init__(self) -> None:
+        self.timeouts: i32 = 0
+        self.releases: i32 = 0
+        self.buries: i32 = 0
+        self.kicks: i32 = 0
+        self.stalls: i32 = 0
+
+
+@final
+class Outcome(Item):
+    """Why and when a job came to rest; `key` is its number among the endings of the queue."""
+
+    def __init__(self, number: i64, job: Job, ended_ms: i64) -> None:
+        super().__init__(number, 0, 0)
+        self.job: Job = job
+        self.ended_ms: i64 = ended_ms
+        self.started_ms: i64 = 0
+        self.reason: i64 = UNKNOWN
+        self.error: str = ""
+        self.codec: i64 = 0
+        self.result: bytes = b""
+
+
+@final
+class Failure:
+    """One failed attempt."""
+
+    def __init__(
+        self, attempt: i64, started_ms: i64, failed_ms: i64, reason: i64, error: str
+    ) -> None:
+        self.attempt: i64 = attempt
+        self.started_ms: i64 = started_ms
+        self.failed_ms: i64 = failed_ms
+        self.reason: i64 = reason
+        self.error: str = error
+
+
+@final
+class LogLine:
+    """One line a worker wrote about a job."""
+
+    def __init__(self, at_ms: i64, level: str, text: str) -> None:
+        self.at_ms: i64 = at_ms
+        self.level: str = level
+        self.text: str = text
+
+
+@final
+class Member:
+    """A job that another waits for, as the one that waits remembers it."""
+
+    def __init__(self, child_id: i64, label: str) -> None:
+        self.child_id: i64 = child_id
+        self.label: str = label
+        self.state: i64 = OPEN
+        # Its result, or the text of its failure.
+        self.value: bytes = b""
+
+
+@final
+class Extra:
+    """Everything rare about one job."""
+
+    def __init__(self) -> None:
+        self.tally: Tally | None = None
+        self.outcome: Outcome | None = None
+        self.custom_id: str = ""
+        self.unique_key: str = ""
+        self.key_mode: i64 = KEY_PLAIN
+        self.key_ttl_ms: i64 = 0
+        # 0: for as long as the job is not final.
+        self.key_until_ms: i64 = 0
+        self.group: Group | None = None
+        self.group_id: str = ""
+        self.marks: bytes = b""
+        self.members: list[Member] | None = None
+        # What they weigh as fields, kept by `absorb`; -1 for not known.
+        self.members_size: i64 = -1
+        # Where a member of many stands, by the id of the job; made on first use.
+        self.member_places: dict[int, int] | None = None
+        self.parent_id: i64 = 0
+        self.progress: str = ""
+        self.message: str = ""
+        self.logs: list[LogLine] | None = None
+        self.failures: list[Failure] | None = None
+        self.stack: str = ""
+        self.retries: i64 = 0
+        self.retried_ms: i64 = 0
+        # Its alarm for the end of its time to live; not remembered, made anew.
+        self.expiry: Item | None = None
+        # The lease by token that ended last, while nobody took the job since; not remembered.
+        self.last_lease: i64 = 0
+        # Segments with bases of this job from before its body was changed; found anew by replay.
+        self.old_bases: list[int] | None = None
+        # What these fields weigh where the ledger counts them.
+        self.base_weight: i32 = 0
+        self.trail_weight: i32 = 0
+
+    def open_count(self) -> i64:
+        """Return how many members are still waited for."""
+        members = self.members
+        if members is None:
+            return 0
+        count: i64 = 0
+        for member in members:
+            if member.state == OPEN:
+                count += 1
+        return count
+
+
+@final
+class Fields:
+    """Writes a run of fields."""
+
+    def __init__(self) -> None:
+        self.out = BytesWriter()
+
+    def begin(self, tag: i64, size: i64) -> None:
+        """Write the head of a field whose `size` bytes follow."""
+        self.out.append(u8(tag))
+        write_i32_le(self.out, i32(size))
+
+    def text(self, tag: i64, text: str) -> None:
+        """Write a field of text."""
+        data = text.encode()
+        self.begin(tag, len(data))
+        self.out.write(data)
+
+    def number(self, tag: i64, number: i64) -> None:
+        """Write a field of one number."""
+        self.begin(tag, 8)
+        write_i64_le(self.out, number)
+
+    def numbers(self, tag: i64, numbers: tuple[i64, ...], rest: bytes) -> None:
+        """Write a field of numbers followed by bytes."""
+        self.begin(tag, 8 * len(numbers) + len(rest))
+        for number in numbers:
+            write_i64_le(self.out, number)
+        self.out.write(rest)
+
+    def done(self) -> bytes:
+        """Return all fields."""
+        return self.out.getvalue()
+
+
+def failure_field(fields: Fields, failure: Failure) -> None:
+    """Write one failed attempt."""
+    numbers = (failure.attempt, failure.started_ms, failure.failed_ms, failure.reason)
+    fields.numbers(FAILURE, numbers, failure.error.encode())
+
+
+def log_field(fields: Fields, line: LogLine) -> None:
+    """Write one line of a job's log."""
+    fields.numbers(LOG, (line.at_ms,), f"{line.level}\0{line.text}".encode())
+
+
+def member_field(fields: Fields, member: Member) -> None:
+    """Write one member of a flow."""
+    label = member.label.encode()
+    rest = label + member.value
+    fields.numbers(MEMBER, (member.child_id, member.state, len(label)), rest)
+
+
+def key_field(fields: Fields, extra: Extra) -> None:
+    """Write the key that keeps others like this job out."""
+    fields.numbers(UNIQUE_KEY, (extra.key_mode, extra.key_ttl_ms), extra.unique_key.encode())
+    if extra.key_until_ms != 0:
+        fields.numbers(KEY_UNTIL, (extra.key_until_ms,), b"")
+
+
+def result_field(fields: Fields, codec: i64, result: bytes) -> None:
+    """Write what a job came to."""
+    fields.numbers(RESULT, (codec,), result)
+
+
+def encode_extra(extra: Extra) -> bytes:
+    """Return the whole of it as fields."""
+    fields = Fields()
+    _first_fields(fields, extra)
+    if extra.members is not None:
+        for member in extra.members:
+            member_field(fields, member)
+    _last_fields(fields, extra)
+    return fields.done()
+
+
+def _first_fields(fields: Fields, extra: Extra) -> None:
+    if extra.custom_id:
+        fields.text(CUSTOM_ID, extra.custom_id)
+    if extra.unique_key:
+        key_field(fields, extra)
+    if extra.group_id:
+        fields.text(GROUP, extra.group_id)
+    if extra.marks:
+        fields.begin(MARKS, len(extra.marks))
+        fields.out.write(extra.marks)
+    if extra.parent_id:
+        fields.numbers(PARENT, (extra.parent_id,), b"")
+
+
+def _last_fields(fields: Fields, extra: Extra) -> None:
+    if extra.progress or extra.message:
+        fields.text(PROGRESS, f"{extra.progress}\0{extra.message}")
+    if extra.logs is not None:
+        for line in extra.logs:
+            log_field(fields, line)
+    if extra.failures is not None:
+        for failure in extra.failures:
+            failure_field(fields, failure)
+    if extra.stack:
+        fields.text(STACK, extra.stack)
+    if extra.retries:
+        fields.numbers(RETRIES, (extra.retries, extra.retried_ms), b"")
+    outcome = extra.outcome
+    if outcome is not None:
+        _outcome_fields(fields, outcome)
+
+
+def _outcome_fields(fields: Fields, outcome: Outcome) -> None:
+    if outcome.reason != UNKNOWN or outcome.error:
+        fields.numbers(REASON, (outcome.reason,), outcome.error.encode())
+    if outcome.started_ms:
+        fields.numbers(STARTED, (outcome.started_ms,), b"")
+    if outcome.result:
+        result_field(fields, outcome.codec, outcome.result)
+
+
+def size_of(extra: Extra) -> i64:
+    """Return the length of `encode_extra`; most extras hold counters only, which are no fields."""
+    if not (
+        extra.marks
+        or extra.custom_id
+        or extra.unique_key
+        or extra.group_id
+        or extra.parent_id
+        or extra.members is not None
+        or extra.progress
+        or extra.message
+        or extra.logs is not None
+        or extra.failures is not None
+        or extra.stack
+        or extra.retries
+    ):
+        outcome = extra.outcome
+        if outcome is None:
+            return 0
+        size: i64 = 0
+        if outcome.reason != UNKNOWN or outcome.error:
+            size += _TAG_SIZE + 8 + len(outcome.error.encode())
+        if outcome.started_ms:
+            size += _TAG_SIZE + 8
+        if outcome.result:
+            size += _TAG_SIZE + 8 + len(outcome.result)
+        return size
+    members = extra.members
+    if members is None:
+        return len(encode_extra(extra))
+    # There may be thousands, and one of them changes at a time.
+    if extra.members_size < 0:
+        extra.members_size = 0
+        for member in members:
+            extra.members_size += _member_size(member)
+    fields = Fields()
+    _first_fields(fields, extra)
+    _last_fields(fields, extra)
+    return extra.members_size + len(fields.done())
+
+
+def _member_size(member: Member) -> i64:
+    return _TAG_SIZE + 24 + len(member.label.encode()) + len(member.value)
+
+
+def absorb(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    """Take on what fields say; times in them are moved by `offset_ms` onto this boot's clock."""
+    while at < end:
+        tag: i64 = data[at]
+        size = i64(read_i32_le(data, at + 1))
+        at += _TAG_SIZE
+        _absorb_one(extra, tag, data, at, at + size, offset_ms)
+        at += size
+
+
+def _absorb_one(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    if tag in (RESULT, REASON, STARTED):
+        _absorb_outcome(extra, tag, data, at, end, offset_ms)
+    elif tag == FAILURE:
+        _absorb_failure(extra, data, at, end, offset_ms)
+    elif tag == STACK:
+        extra.stack = data[at:end].decode()
+    elif tag == PROGRESS:
+        extra.progress, _, extra.message = data[at:end].decode().partition("\0")
+    elif tag == LOG:
+        level, _, text = data[at + 8 : end].decode().partition("\0")
+        if extra.logs is None:
+            extra.logs = []
+        extra.logs.append(LogLine(read_i64_le(data, at) + offset_ms, level, text))
+    elif tag == LOGS_CUT:
+        kept = int(read_i64_le(data, at))
+        extra.logs = extra.logs[-kept:] if extra.logs is not None and kept > 0 else None
+    elif tag == MEMBER:
+        _absorb_member(extra, data, at, end)
+    else:
+        _absorb_identity(extra, tag, data, at, end, offset_ms)
+
+
+def _absorb_identity(
+    extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64
+) -> None:
+    if tag == CUSTOM_ID:
+        extra.custom_id = data[at:end].decode()
+    elif tag == UNIQUE_KEY:
+        extra.key_mode = read_i64_le(data, at)
+        extra.key_ttl_ms = read_i64_le(data, at + 8)
+        extra.unique_key = data[at + 16 : end].decode()
+    elif tag == KEY_UNTIL:
+        extra.key_until_ms = read_i64_le(data, at) + offset_ms
+    elif tag == KEY_DROPPED:
+        extra.unique_key = ""
+    elif tag == GROUP:
+        extra.group_id = data[at:end].decode()
+    elif tag == MARKS:
+        extra.marks = data[at:end]
+    elif tag == PARENT:
+        extra.parent_id = read_i64_le(data, at)
+    elif tag == RETRIES:
+        extra.retries = read_i64_le(data, at)
+        extra.retried_ms = read_i64_le(data, at + 8) + offset_ms
+
+
+def _absorb_outcome(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    outcome = extra.outcome
+    if outcome is None:
+        return
+    if tag == RESULT:
+        outcome.codec = read_i64_le(data, at)
+        outcome.result = data[at + 8 : end]
+    elif tag == REASON:
+        outcome.reason = read_i64_le(data, at)
+        outcome.error = data[at + 8 : end].decode()
+    else:
+        outcome.started_ms = read_i64_le(data, at) + offset_ms
+
+
+def _absorb_failure(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    failures = extra.failures
+    if failures is None:
+        failures = []
+        extra.failures = failures
+    failures.append(
+        Failure(
+            read_i64_le(data, at),
+            read_i64_le(data, at + 8) + offset_ms,
+            read_i64_le(data, at + 16) + offset_ms,
+            read_i64_le(data, at + 24),
+            data[at + 32 : end].decode(),
+        )
+    )
+    if len(failures) > FAILURES_KEPT:
+        del failures[0]
+
+
+def _absorb_member(extra: Extra, data: bytes, at: i64, end: i64) -> None:
+    members = extra.members
+    if members is None:
+        members = []
+        extra.members = members
+    label_end = at + 24 + read_i64_le(data, at + 16)
+    member = Member(read_i64_le(data, at), data[at + 24 : label_end].decode())
+    member.state = read_i64_le(data, at + 8)
+    member.value = data[label_end:end]
+    place = _place_of(extra, members, member)
+    if place >= 0:
+        # News of a member that is known.
+        if extra.members_size >= 0:
+            extra.members_size += _member_size(member) - _member_size(members[place])
+        members[place] = member
+        return
+    if extra.members_size >= 0:
+        extra.members_size += _member_size(member)
+    if extra.member_places is not None:
+        extra.member_places.setdefault(int(member.child_id), len(members))
+    members.append(member)
+
+
+def _place_of(extra: Extra, members: list[Member], member: Member) -> i64:
+    """Return where a member stands among the members, or -1."""
+    places = extra.member_places
+    if places is None and len(members) >= MEMBERS_SEARCHED:
+        places = {}
+        for i in range(len(members)):
+            places.setdefault(int(members[i].child_id), i)
+        extra.member_places = places
+    if places is not None:
+        place: i64 = places.get(int(member.child_id), -1)
+        if place < 0 or members[place].label == member.label:
+            return place
+    for i in range(len(members)):
+        if members[i].child_id == member.child_id and members[i].label == member.label:
+            return i
+    return -1

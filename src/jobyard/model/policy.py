@@ -1,0 +1,124 @@
+"""What was asked for a job beyond its body, shared by all jobs that were asked for the same.
+
+A policy never changes. Jobs point to one; the journal writes it once, under a number, before the
+first job that has it. So a plain job of any family is as small as a beanstalk one. Policy 0 is that
+of a job nothing was asked for: retried for ever, kept until it is finished, and never longer.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
+from mypy_extensions import i64
+
+# How the wait before the next attempt grows.
+BACKOFF_PLAIN: Final = 0
+BACKOFF_EXPONENTIAL: Final = 1
+BACKOFF_FIXED: Final = 2
+
+# What a child that failed for good does to its parent.
+CHILD_BLOCKS: Final = 0
+CHILD_FAILS_PARENT: Final = 1
+CHILD_IGNORED: Final = 2
+CHILD_REMOVED: Final = 3
+CHILD_CONTINUES_PARENT: Final = 4
+
+LIFO: Final = 1
+REMOVE_DONE: Final = 2
+REMOVE_DEAD: Final = 4
+DURABLE: Final = 8
+
+_NUMBERS: Final = 12
+
+
+@final
+class Policy:
+    """One set of wishes. `text` is its one and only encoding, and empty while it is not known."""
+
+    def __init__(self, number: i64) -> None:
+        # In the journal; 0 for the policy that needs no record.
+        self.number: i64 = number
+        self.text: bytes = b""
+        # Living jobs that have it.
+        self.jobs_count: i64 = 0
+        self.name: str = "default"
+        # 0: no limit.
+        self.max_attempts: i64 = 0
+        self.backoff_kind: i64 = BACKOFF_PLAIN
+        self.backoff_ms: i64 = 1000
+        self.backoff_max_ms: i64 = 60_000
+        self.timeout_ms: i64 = 0
+        self.ttl_ms: i64 = 0
+        self.stall_ms: i64 = 0
+        self.flags: i64 = 0
+        self.child_failure: i64 = CHILD_BLOCKS
+        # Shown to clients, and lines of a stack or log that are kept; -1 where nothing was said.
+        self.stack_limit: i64 = 10
+        self.logs_kept: i64 = -1
+        self.size_limit: i64 = -1
+
+    def encode(self) -> bytes:
+        """Return the bytes that stand for these wishes and no others."""
+        out = BytesWriter()
+        for number in (
+            self.max_attempts,
+            self.backoff_kind,
+            self.backoff_ms,
+            self.backoff_max_ms,
+            self.timeout_ms,
+            self.ttl_ms,
+            self.stall_ms,
+            self.flags,
+            self.child_failure,
+            self.stack_limit,
+            self.logs_kept,
+            self.size_limit,
+        ):
+            write_i64_le(out, i64(number))
+        out.write(self.name.encode())
+        return out.getvalue()
+
+    def fill(self, text: bytes) -> None:
+        """Take on the wishes that `encode` wrote down."""
+        self.text = text
+        self.max_attempts = read_i64_le(text, 0)
+        self.backoff_kind = read_i64_le(text, 8)
+        self.backoff_ms = read_i64_le(text, 16)
+        self.backoff_max_ms = read_i64_le(text, 24)
+        self.timeout_ms = read_i64_le(text, 32)
+        self.ttl_ms = read_i64_le(text, 40)
+        self.stall_ms = read_i64_le(text, 48)
+        self.flags = read_i64_le(text, 56)
+        self.child_failure = read_i64_le(text, 64)
+        self.stack_limit = read_i64_le(text, 72)
+        self.logs_kept = read_i64_le(text, 80)
+        self.size_limit = read_i64_le(text, 88)
+        self.name = text[8 * _NUMBERS :].decode()
+
+
+PLAIN: Final = Policy(0)
+
+
+def backoff_ms(policy: Policy, job_id: i64, attempts: i64) -> i64:
+    """Return the wait after the given number of failed attempts.
+
+    Spread by a hash of job and attempt, so that jobs that failed together do not come back
+    together, and a replay draws the same: half to one and a half times the doubled base, or four to
+    six fifths of a fixed one.
+    """
+    spread = _spread(job_id, attempts)
+    if policy.backoff_kind == BACKOFF_FIXED:
+        wait: i64 = policy.backoff_ms * (800 + spread * 400 // 1000) // 1000
+    else:
+        # A day doubled 24 times, and half as much again, is far within 64 bits.
+        doubled: i64 = policy.backoff_ms << min(attempts, 24)
+        wait = doubled * (500 + spread) // 1000
+    return min(wait, policy.backoff_max_ms)
+
+
+def _spread(job_id: i64, attempts: i64) -> i64:
+    """Return 0 to 999, as good as at random, from a job and an attempt."""
+    mixed: i64 = (job_id * 31 + attempts) & 0x7FFFFFFF
+    mixed = (mixed * 1103515245 + 12345) & 0x7FFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 69069 + 1) & 0x7FFFFFFF
+    return (mixed >> 8) % 1000

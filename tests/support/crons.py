@@ -1,0 +1,88 @@
+"""Crons over a yard in memory: how tests make them, let time pass, and look at what came of it."""
+
+from jobyard.engine.put import Wish, intern
+from jobyard.engine.schedule import Counsel, Cron, find_cron, set_cron
+from jobyard.engine.tick import tick
+from jobyard.model.extra import Extra
+from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.policy import Policy
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import OpenYard
+
+
+class Advice(Counsel):
+    """Knows the workers it was told of, and one successor."""
+
+    def __init__(self) -> None:
+        self.queues: set[str] = set()
+        self.next: Wish | None = None
+
+    def has_worker(self, queue: str) -> bool:
+        return queue in self.queues
+
+    def successor(self, job: Job, body: bytes, now_ms: int) -> Wish | None:
+        del job, now_ms
+        assert body == b"\x01"
+        return self.next
+
+
+def wish_of(site: OpenYard, body: bytes = b"\x01", key: str = "") -> Wish:
+    wish = Wish(BUNQUEUE, MSGPACK, body)
+    policy = Policy(0)
+    policy.name = "tick"
+    policy.max_attempts = 5
+    wish.policy = intern(site.yard, policy)
+    if key:
+        wish.extra = Extra()
+        wish.extra.unique_key = key
+    return wish
+
+
+def make(site: OpenYard, name: str = "c", *, schedule: str = "", every_ms: int = 0) -> Cron:
+    cron = Cron(site.yard, name, "q")
+    cron.set_job(wish_of(site))
+    if schedule:
+        cron.set_schedule(schedule, "")
+    cron.every_ms = every_ms
+    return cron
+
+
+def start(site: OpenYard, cron: Cron, *, is_immediate: bool = False) -> Cron:
+    set_cron(site.yard, cron, site.now_ms, is_immediate=is_immediate)
+    return cron
+
+
+def pass_time(site: OpenYard, ms: int) -> None:
+    """Move the clock from timer to timer, as a server does."""
+    until_ms = site.now_ms + ms
+    while True:
+        due_ms = int(tick(site.yard, site.now_ms))
+        if site.now_ms >= until_ms and due_ms > until_ms:
+            return
+        site.now_ms = max(site.now_ms, min(due_ms, until_ms))
+
+
+def jobs(site: OpenYard) -> list[Job]:
+    return sorted(site.yard.jobs.all(), key=lambda job: int(job.id))
+
+
+def times(site: OpenYard) -> list[int]:
+    """Return the wall times of all runs."""
+    return [int(job.own_ms) for job in jobs(site)]
+
+
+def reboot(site: OpenYard, ms: int = 0) -> OpenYard:
+    site.commit()
+    assert isinstance(site.storage, MemoryStorage)
+    return OpenYard(site.storage.killed(), site.now_ms + ms)
+
+
+def kept(site: OpenYard, name: str = "c") -> Cron:
+    cron = find_cron(site.yard, name)
+    assert cron is not None
+    return cron
+
+
+def kept_executions(site: OpenYard) -> int:
+    cron = find_cron(site.yard, "c")
+    return 0 if cron is None else int(cron.executions)

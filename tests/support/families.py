@@ -1,0 +1,103 @@
+"""A yard of parents and children, put as the engine knows them.
+
+Every job has the name by which it was planned and stands in the queue of its first letter. `again`
+kills the yard and compares what a next boot finds.
+"""
+
+from typing import Final
+
+from jobyard.engine import flows
+from jobyard.engine.end import KEEP_AS_ASKED, complete, fail
+from jobyard.engine.put import Wish, intern
+from jobyard.engine.take import take
+from jobyard.model.extra import Extra
+from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.policy import CHILD_BLOCKS, Policy
+from jobyard.model.queue import Terms
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+
+TERMS: Final = Terms(BUNQUEUE, 30_000, is_token=True, label="me")
+
+
+class Site(OpenYard):
+    """A yard with flows in it; every job has the name by which it was planned."""
+
+    def __init__(
+        self,
+        storage: MemoryStorage | None = None,
+        segment_size: int = 1 << 16,
+        now_ms: int = NOW_MS,
+    ) -> None:
+        super().__init__(storage, now_ms, segment_size=segment_size)
+        self.lessee = self.connect().book
+
+    def plan(
+        self, name: str, failure: int = CHILD_BLOCKS, flags: int = 0, delay_ms: int = 0
+    ) -> flows.Planned:
+        """Plan a job in the queue named by the first letter of its name."""
+        policy = Policy(0)
+        policy.max_attempts = 1
+        policy.child_failure = failure
+        policy.flags = flags
+        wish = Wish(BUNQUEUE, MSGPACK, b"\x80")
+        wish.policy = intern(self.yard, policy)
+        wish.delay_ms = delay_ms
+        wish.extra = Extra()
+        wish.extra.custom_id = name
+        return flows.Planned(name[0], name, wish)
+
+    def put_all(self, plan: list[flows.Planned]) -> list[Job]:
+        queues = [self.queue(one.queue) for one in plan]
+        return flows.put_flow(self.yard, plan, queues, self.now_ms)
+
+    def family(self, *children: flows.Planned, parent: flows.Planned | None = None) -> list[Job]:
+        """Put a parent, the last, behind its children."""
+        plan = [*children, parent or self.plan("parent")]
+        for each, child in enumerate(children):
+            child.parent = len(children)
+            plan[-1].depends.append(each)
+        return self.put_all(plan)
+
+    def chain(self, count: int, failure: int = CHILD_BLOCKS) -> list[Job]:
+        """Put jobs each of which is the parent of the one before."""
+        plan = [self.plan(f"q{n}", failure) for n in range(count)]
+        for n in range(count - 1):
+            plan[n].parent = n + 1
+            plan[n + 1].depends.append(n)
+        return self.put_all(plan)
+
+    def begin(self, job: Job) -> None:
+        """Take a job, which must be the next of its queue."""
+        lease = take(self.yard, [job.queue], self.lessee, TERMS, self.now_ms)
+        assert lease is not None
+        assert lease.job is job
+
+    def done(self, job: Job, result: bytes = b"\x01", keep: int = KEEP_AS_ASKED) -> None:
+        self.begin(job)
+        complete(self.yard, job, result, MSGPACK, keep, self.now_ms)
+
+    def failed(self, job: Job, error: str = "boom") -> None:
+        self.begin(job)
+        fail(self.yard, job, error, self.now_ms)
+
+    def again(self) -> "Site":
+        """Return the yard that a kill would leave, which must be the same."""
+        self.commit()
+        recount(self.yard)
+        assert isinstance(self.storage, MemoryStorage)
+        site = Site(self.storage.killed(), int(self.journal.segment_size), self.now_ms)
+        assert snapshot(site.yard) == snapshot(self.yard)
+        recount(site.yard)
+        return site
+
+    def find(self, name: str) -> Job:
+        return self.yard.names.custom[name]
+
+
+def states(parent: Job) -> list[int]:
+    return [int(member.state) for member in parent.more().members or ()]
+
+
+def values(parent: Job) -> list[bytes]:
+    return [member.value for member in parent.more().members or ()]

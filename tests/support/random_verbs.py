@@ -1,0 +1,346 @@
+"""Every verb of the engine, drawn from a seed: jobs of both families, rules, flows, keys, notes.
+
+`RandomVerbs` calls the engine as a session would: it never asks for what a session refuses. Nothing
+here knows what should come of it.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from jobyard.engine import end, move
+from jobyard.engine.names import rules_of
+from jobyard.engine.put import Wish, enter, intern, make_room, room_for
+from jobyard.engine.queues import copy_settings, set_group, set_settings
+from jobyard.engine.take import offer, take, take_job
+from jobyard.model.extra import (
+    KEY_DROPPED,
+    KEY_UNTIL,
+    LOGS_CUT,
+    PROGRESS,
+    Extra,
+    Fields,
+    LogLine,
+    Member,
+    log_field,
+)
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    JSON,
+    LEASED,
+    MSGPACK,
+    READY,
+    Job,
+)
+from jobyard.model.policy import (
+    BACKOFF_FIXED,
+    CHILD_BLOCKS,
+    CHILD_CONTINUES_PARENT,
+    CHILD_FAILS_PARENT,
+    CHILD_IGNORED,
+    CHILD_REMOVED,
+    LIFO,
+    PLAIN,
+    REMOVE_DEAD,
+    REMOVE_DONE,
+    Policy,
+)
+from jobyard.sessions.beanstalk.door import TERMS
+from tests.support.yards import TOKEN_TERMS, OpenYard
+
+QUEUES: Final = ("default", "a", "b")
+SIZES: Final = (0, 10, 300, 5000)
+# The states a job may be in for each way to move it.
+MOVABLE: Final = (
+    (DELAYED,),
+    (DEAD, DONE),
+    (READY, DELAYED),
+    (READY, DELAYED),
+    (READY, DELAYED),
+    (READY, DELAYED, DEAD),
+)
+CHILD_WAYS: Final = (
+    CHILD_BLOCKS,
+    CHILD_FAILS_PARENT,
+    CHILD_IGNORED,
+    CHILD_REMOVED,
+    CHILD_CONTINUES_PARENT,
+)
+
+
+class RandomVerbs:
+    """Two holders of one yard and the dice that say what happens next."""
+
+    def __init__(self, site: OpenYard, seed: int) -> None:
+        self.site = site
+        self.random = Random(seed)
+        self._puts = 0
+        self.holders = [site.connect() for _ in range(2)]
+        self._deeds: list[Callable[[], None]] = [
+            *[self.put_one] * 6,
+            *[self.take_one] * 5,
+            *[self.end_one] * 5,
+            *[self.move_one] * 4,
+            *[self.note_one] * 2,
+            self.wake_one,
+            self.erase_one,
+            self.put_flow,
+            self.change_body,
+            self.change_rules,
+            self.leave,
+        ]
+
+    def step(self) -> None:
+        """Let some time pass, then do one thing."""
+        self.site.tick(self.random.choice((0, 0, 1, 5, 100, 1000)))
+        self.random.choice(self._deeds)()
+
+    def go_on_at(self, site: OpenYard) -> None:
+        """Go on with a yard that was started anew: nobody holds anything there."""
+        self.site = site
+        self.holders = [site.connect() for _ in self.holders]
+
+    def erase_all(self) -> None:
+        """Erase every job, whoever holds it."""
+        for job in self.site.yard.jobs.all():
+            if self.site.yard.jobs.get(job.id) is job:
+                move.erase(self.site.yard, job, self.site.now_ms)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def put_one(self) -> None:
+        """Put a job of either family."""
+        draw = self.random
+        if draw.random() < 0.25:
+            delay_ms = draw.choice((0, 0, 50, 2000))
+            self.site.put(self._body(), draw.choice(QUEUES), draw.randrange(2000), delay_ms, 2000)
+            return
+        self._enter(draw.choice(QUEUES), self._extra())
+
+    def put_flow(self) -> None:
+        """Put some jobs, then one that waits for them and for some that were there."""
+        draw = self.random
+        count = draw.randrange(1, 3)
+        parent_id = int(self.site.journal.next_id) + count
+        children = []
+        for _ in range(count):
+            of_parent = Extra()
+            of_parent.parent_id = parent_id
+            children.append(self._enter(draw.choice(QUEUES), of_parent))
+        living = self._jobs(READY, DELAYED, LEASED, BLOCKED)
+        children += draw.sample(living, min(len(living), draw.randrange(2)))
+        extra = self._extra() or Extra()
+        members = {int(child.id): child for child in children}
+        extra.members = [
+            Member(child_id, f"{child.queue.name}:{child_id}")
+            for child_id, child in members.items()
+        ]
+        parent = self._enter(draw.choice(QUEUES), extra)
+        assert (parent.state, parent.id) == (BLOCKED, parent_id)
+
+    def _enter(self, name: str, extra: Extra | None) -> Job:
+        draw = self.random
+        queue = self.site.queue(name)
+        if extra is not None and extra.unique_key in (queue.keys or {}):
+            extra.unique_key = ""
+        wish = Wish(BUNQUEUE, draw.choice((MSGPACK, JSON)), self._body())
+        wish.rank = draw.randrange(-3, 3)
+        wish.delay_ms = draw.choice((0, 0, 0, 50, 2000))
+        wish.own_ms = self.site.now_ms
+        wish.policy = self._policy()
+        wish.extra = extra
+        make_room(self.site.yard, room_for(queue, wish), self.site.now_ms)
+        job = enter(self.site.yard, queue, wish, self.site.now_ms)
+        offer(self.site.yard, queue, self.site.now_ms)
+        return job
+
+    def _policy(self) -> Policy:
+        draw = self.random
+        if draw.random() < 0.3:
+            return PLAIN
+        policy = Policy(0)
+        policy.name = draw.choice(("default", "mail"))
+        policy.max_attempts = draw.choice((0, 1, 2, 3))
+        policy.backoff_kind = draw.choice((policy.backoff_kind, BACKOFF_FIXED))
+        policy.backoff_ms = draw.choice((0, 200))
+        policy.timeout_ms = draw.choice((0, 0, 1500))
+        policy.ttl_ms = draw.choice((0, 0, 4000))
+        policy.flags = draw.choice((0, 0, 0, LIFO, REMOVE_DONE, REMOVE_DEAD))
+        policy.child_failure = draw.choice(CHILD_WAYS)
+        return intern(self.site.yard, policy)
+
+    def _extra(self) -> Extra | None:
+        draw = self.random
+        if draw.random() < 0.4:
+            return None
+        extra = Extra()
+        if draw.random() < 0.3:
+            extra.custom_id = f"job {self._puts} \N{SNOWMAN}"
+        if draw.random() < 0.4:
+            extra.unique_key = draw.choice(("k1", "k2", "k3"))
+            extra.key_ttl_ms = draw.choice((0, 5000))
+            extra.key_until_ms = self.site.now_ms + extra.key_ttl_ms if extra.key_ttl_ms else 0
+        if draw.random() < 0.4:
+            extra.group_id = draw.choice(("g1", "g2"))
+        if draw.random() < 0.3:
+            extra.marks = b"\x81\xa4tags\x90"
+            extra.parent_id = draw.randrange(1, 50)
+        return extra
+
+    def _body(self) -> bytes:
+        self._puts += 1
+        size = self.random.choice(SIZES)
+        return (b"%d;" % self._puts * (size // 2 + 1))[:size]
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def take_one(self) -> None:
+        """Take a job, at either door."""
+        draw = self.random
+        queues = [self.site.queue(name) for name in QUEUES if name in self.site.yard.queues]
+        terms = draw.choice((TERMS, TOKEN_TERMS))
+        take(self.site.yard, queues, draw.choice(self.holders).book, terms, self.site.now_ms)
+
+    def end_one(self) -> None:
+        """End the run of a job in any way there is."""
+        draw = self.random
+        held = self._jobs(LEASED)
+        if not held:
+            return
+        job = draw.choice(held)
+        yard, now_ms = self.site.yard, self.site.now_ms
+        choice = draw.randrange(10)
+        if choice < 3:
+            result = draw.choice((b"", b"\xc3", b"r" * 700))
+            end.complete(yard, job, result, MSGPACK, draw.choice((-1, -1, 0, 1)), now_ms)
+        elif choice < 6:
+            stack = draw.choice(("", "at line 1\nat line 2"))
+            is_final = draw.random() < 0.3
+            end.fail(
+                yard, job, f"failed \N{SNOWMAN} {now_ms}", now_ms, stack=stack, is_final=is_final
+            )
+        elif choice == 6:
+            end.give_back(yard, job, now_ms)
+        elif choice == 7:
+            end.bury(yard, job, draw.randrange(2000), now_ms)
+        elif choice == 8:
+            lease = job.lease
+            assert lease is not None
+            end.touch(yard, lease, 4000, now_ms)
+        elif job.family == BEANSTALK:
+            end.release(yard, job, draw.randrange(2000), draw.choice((0, 500)), now_ms)
+        elif job.extra is not None and job.extra.open_count() > 0:
+            end.park(yard, job, now_ms)
+
+    def leave(self) -> None:
+        """Let a holder go with all it holds, and another come."""
+        at = self.random.randrange(len(self.holders))
+        self.holders[at].leave()
+        self.holders[at] = self.site.connect()
+
+    # -- about --------------------------------------------------------------------------------
+
+    def move_one(self) -> None:
+        """Do something to a job that nobody runs."""
+        draw = self.random
+        yard, now_ms = self.site.yard, self.site.now_ms
+        choice = draw.randrange(6)
+        jobs = self._jobs(*MOVABLE[choice])
+        if not jobs:
+            return
+        job = draw.choice(jobs)
+        if choice == 0:
+            move.promote(yard, job, now_ms)
+        elif choice == 1:
+            move.revive(yard, job, now_ms)
+        elif choice == 2:
+            move.set_rank(yard, job, draw.randrange(-3, 2000), now_ms)
+        elif choice == 3:
+            move.set_due(yard, job, draw.choice((0, 400)), now_ms)
+        elif choice == 4:
+            move.lay_aside(yard, job, "laid aside", now_ms)
+        else:
+            take_job(yard, job.id, draw.choice(self.holders).book, TERMS, now_ms)
+
+    def wake_one(self) -> None:
+        """Kick what a beanstalk client can kick."""
+        draw = self.random
+        yard, now_ms = self.site.yard, self.site.now_ms
+        asleep = self._jobs(DEAD, DELAYED)
+        if yard.queues and draw.random() < 0.5:
+            move.kick(yard, draw.choice(list(yard.queues.values())), 2, now_ms)
+        elif asleep:
+            move.kick_job(yard, draw.choice(asleep).id, now_ms)
+
+    def erase_one(self) -> None:
+        """Erase a job, held or not, unless there are few."""
+        draw = self.random
+        yard, now_ms = self.site.yard, self.site.now_ms
+        if yard.jobs.count <= 20:
+            return
+        idle = self._jobs(READY, DELAYED, DEAD, DONE, BLOCKED)
+        if idle and draw.random() < 0.5:
+            move.remove(yard, draw.choice(idle), now_ms)
+        else:
+            move.erase(yard, draw.choice(yard.jobs.all()), now_ms)
+
+    def note_one(self) -> None:
+        """Write something about a job, or take its key away."""
+        draw = self.random
+        yard = self.site.yard
+        jobs = [job for job in yard.jobs.all() if job.family == BUNQUEUE]
+        if not jobs:
+            return
+        job = draw.choice(jobs)
+        extra = job.more()
+        fields = Fields()
+        choice = draw.randrange(5)
+        if choice == 0:
+            fields.text(PROGRESS, f"{draw.randrange(100)}\0on the way")
+        elif choice in (1, 2):
+            log_field(fields, LogLine(self.site.now_ms, "info", "line \N{SNOWMAN}\0"))
+        elif choice == 3:
+            fields.numbers(LOGS_CUT, (draw.randrange(3),), b"")
+        elif extra.unique_key and draw.random() < 0.5:
+            yard.names.free_key(job)
+            fields.begin(KEY_DROPPED, 0)
+        elif extra.unique_key:
+            fields.numbers(KEY_UNTIL, (self.site.now_ms + 1000,), b"")
+        else:
+            return
+        yard.note(job, fields.done())
+
+    def change_body(self) -> None:
+        """Give a job another body."""
+        jobs = self.site.yard.jobs.all()
+        if jobs:
+            move.set_body(self.site.yard, self.random.choice(jobs), self._body(), self.site.now_ms)
+
+    def change_rules(self) -> None:
+        """Set what holds a queue or a group back, mostly so that it soon lets go."""
+        draw = self.random
+        yard, now_ms = self.site.yard, self.site.now_ms
+        queue = self.site.queue(draw.choice(QUEUES))
+        rules = rules_of(queue)
+        if draw.random() < 0.5 and rules.groups:
+            group = draw.choice(list(rules.groups.values()))
+            group.concurrency = draw.choice((-1, 1, 2))
+            group.is_paused = draw.random() < 0.2
+            group.set_rate(*draw.choice(((-1, 0), (5, 1000))))
+            set_group(yard, queue, group, now_ms)
+            return
+        settings = copy_settings(queue)
+        settings.is_paused = draw.random() < 0.2
+        settings.concurrency = draw.choice((-1, 5))
+        settings.rate_most, settings.rate_ms = draw.choice(((-1, 0), (10, 1000)))
+        settings.stalls_max = draw.choice((1, 3))
+        settings.dead_max = draw.choice((3, 10_000))
+        set_settings(yard, queue, settings, now_ms)
+
+    def _jobs(self, *states: int) -> list[Job]:
+        return [job for job in self.site.yard.jobs.all() if job.state in states]
