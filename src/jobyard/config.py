@@ -31,6 +31,9 @@ BODY_MEMORY_DEFAULT: Final = 1 * GIB
 # More than any machine has: the size arithmetic stays far inside 64 bits.
 BODY_MEMORY_MAX: Final = 1 << 50
 SYNC_INTERVAL_MS_DEFAULT: Final = 50
+REQUEST_WINDOW_MS_DEFAULT: Final = 60_000
+WEBHOOK_RETRIES_DEFAULT: Final = 3
+FRAME_TIMEOUT_MS_DEFAULT: Final = 60_000
 
 # Exit codes of `jobyard serve`.
 EXIT_FAILED: Final = 1
@@ -72,6 +75,19 @@ class Config:
 
     #: The address of the beanstalk door, or "off".
     beanstalk: str = "127.0.0.1:11300"
+    #: The address of the bunqueue door, or "off".
+    bunqueue: str = "127.0.0.1:6789"
+    #: Tokens of which a bunqueue client must know one, separated by commas; empty for none.
+    auth_token: str = ""
+    #: Commands one bunqueue connection may send in a window; 0 for no limit.
+    request_limit: int = 0
+    request_window_ms: int = REQUEST_WINDOW_MS_DEFAULT
+    #: How long a bunqueue frame may stay incomplete without another byte of it.
+    frame_timeout_ms: int = FRAME_TIMEOUT_MS_DEFAULT
+    #: How often a webhook is tried before it is given up.
+    webhook_retries: int = WEBHOOK_RETRIES_DEFAULT
+    #: Let webhooks point to addresses inside the network.
+    allow_private_webhooks: bool = False
     allow_public_bind: bool = False
     #: Listening sockets inherited from the service manager; they replace the door's address.
     socket_fds: tuple[int, ...] = ()
@@ -98,7 +114,19 @@ class Door:
     speaks: str
 
 
-DOORS: Final = (Door("beanstalk", "the beanstalkd protocol"),)
+DOORS: Final = (
+    Door("beanstalk", "the beanstalkd protocol"),
+    Door("bunqueue", "the bunqueue protocol"),
+)
+
+# Names the originals read from the environment; one of our own goes before.
+ORIGINAL_VARIABLES: Final = {
+    "AUTH_TOKENS": "auth_token",
+    "RATE_LIMIT_MAX_REQUESTS": "request_limit",
+    "RATE_LIMIT_WINDOW_MS": "request_window_ms",
+    "WEBHOOK_MAX_RETRIES": "webhook_retries",
+    "TCP_IDLE_TIMEOUT_MS": "frame_timeout_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +256,38 @@ SETTINGS: Final = (
         Switch(),
         "Listen on addresses that other machines reach, although nothing asks for a password.",
     ),
+    Setting(
+        "auth_token",
+        Words("T,..."),
+        "Tokens of which a bunqueue client must know one (also AUTH_TOKENS).",
+    ),
+    Setting(
+        "request_limit",
+        Size(0, 1 << 40),
+        "Commands one bunqueue connection may send in a window, 0 for no limit "
+        "(also RATE_LIMIT_MAX_REQUESTS).",
+    ),
+    Setting(
+        "request_window_ms",
+        Size(1, 1 << 40),
+        "Length of that window in milliseconds (also RATE_LIMIT_WINDOW_MS).",
+    ),
+    Setting(
+        "frame_timeout_ms",
+        Size(1, 1 << 40),
+        "How long a bunqueue frame may stay incomplete, in milliseconds "
+        "(also TCP_IDLE_TIMEOUT_MS).",
+    ),
+    Setting(
+        "webhook_retries",
+        Size(1, 100),
+        "How often a webhook is tried before it is given up (also WEBHOOK_MAX_RETRIES).",
+    ),
+    Setting(
+        "allow_private_webhooks",
+        Switch(),
+        "Let webhooks point to this machine and to private addresses.",
+    ),
     Setting("max_job_size", Size(1, JOB_SIZE_MAX), "Largest body of a job."),
     Setting(
         "segment_size",
@@ -324,7 +384,11 @@ def _settle_memory(layer: Layer, read: dict[str, Any]) -> None:
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
     known = {setting.variable: setting for setting in SETTINGS}
     config_variable = ENVIRONMENT_PREFIX + "CONFIG"
-    layer: dict[str, Given] = {}
+    layer: dict[str, Given] = {
+        name: Given(environ[variable], variable)
+        for variable, name in ORIGINAL_VARIABLES.items()
+        if environ.get(variable)
+    }
     for variable, value in environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == config_variable:
             continue

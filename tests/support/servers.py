@@ -52,7 +52,8 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self.stderr,
-            env={**os.environ, **(env or {})},
+            # The beanstalk door alone, unless a flag opens another.
+            env={**os.environ, "JOBYARD_BUNQUEUE": "off", **(env or {})},
             pass_fds=pass_fds,
             cwd=cwd,
         )
@@ -202,7 +203,13 @@ def run_to_end(command: list[str], *, cwd: Path | None = None) -> subprocess.Com
     """Run a command that is expected to end by itself; return its code and what it said."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=END_S, check=False, cwd=cwd
+            command,
+            capture_output=True,
+            text=True,
+            timeout=END_S,
+            check=False,
+            cwd=cwd,
+            env={**os.environ, "JOBYARD_BUNQUEUE": "off"},
         )
     except subprocess.TimeoutExpired as error:
         raise ServerFailed(f"{command} still runs; stdout: {error.stdout!r}") from error

@@ -97,6 +97,13 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "memory": ("true", True),
         "durability": ("os", "os"),
         "beanstalk": ("off", "off"),
+        "bunqueue": ("off", "off"),
+        "auth_token": ("a,b", "a,b"),
+        "request_limit": ("500", 500),
+        "request_window_ms": ("1000", 1000),
+        "frame_timeout_ms": ("300", 300),
+        "webhook_retries": ("5", 5),
+        "allow_private_webhooks": ("yes", True),
         "allow_public_bind": ("yes", True),
         "max_job_size": ("1MiB", MIB),
         "segment_size": ("128KiB", 128 * KIB),
@@ -224,7 +231,16 @@ def test_two_spellings_of_one_key_are_refused(desk: Desk) -> None:
 
 
 def test_doors_that_are_not_built_are_unknown(desk: Desk) -> None:
-    assert "unknown setting 'bunqueue'" in desk.refusal(toml="bunqueue = 'off'")
+    assert "unknown setting 'glidemq'" in desk.refusal(toml="glidemq = 'off'")
+
+
+def test_the_originals_names_are_heard_and_ours_go_before(desk: Desk) -> None:
+    theirs = {"AUTH_TOKENS": "a,b", "RATE_LIMIT_MAX_REQUESTS": "7"}
+    config = desk.settle(environ=theirs).config
+    assert (config.auth_token, config.request_limit) == ("a,b", 7)
+    both = {**theirs, "JOBYARD_AUTH_TOKEN": "c"}
+    assert desk.settle(environ=both).config.auth_token == "c"
+    assert desk.settle(flags={"auth_token": "d"}, environ=both).config.auth_token == "d"
 
 
 # --- wrong values

@@ -29,6 +29,7 @@ from jobyard.cli.version import drop_in_version_text
 from jobyard.config import (
     BODY_MEMORY_DEFAULT,
     BODY_MEMORY_MAX,
+    DOOR_OFF,
     DROP_IN_EXIT_DATA,
     DROP_IN_EXIT_LISTEN,
     DROP_IN_EXIT_USAGE,
@@ -232,6 +233,7 @@ def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
         durability=durability,
         sync_interval_ms=sync_interval_ms,
         beanstalk=address.text,
+        bunqueue=DOOR_OFF,
         allow_public_bind=True,
         socket_fds=fds[:1],
         user=flags.user,

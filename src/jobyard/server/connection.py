@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.journal.gate import Outbox
-from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.server.turn import Stirrable
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
@@ -140,6 +140,9 @@ class Connection(Stirrable):
         if self.is_closed:
             return
         if self._backlog:
+            if len(self._backlog) > BACKLOG_MAX:
+                self._loop.abandon(self)
+                return
             self._backlog += data
             return
         try:

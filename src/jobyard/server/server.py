@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import time
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
 from jobyard.engine.compaction import Compactor
@@ -30,9 +30,15 @@ from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
 from jobyard.server.sockets import Listener, close_doors, open_doors
 from jobyard.server.streams import StreamTurns
+from jobyard.server.surroundings import ServerSurroundings
 from jobyard.server.turn import Turns
 from jobyard.sessions.beanstalk.door import BeanstalkDoor
 from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
+
+if TYPE_CHECKING:
+    from jobyard.sessions.session import Entrance
 
 EXIT_DAMAGED: Final = 3
 # What a stop waits for clients to take their last answers.
@@ -97,7 +103,22 @@ class Server:
         now_ms = self._clock.now_ms()
         door = BeanstalkDoor(self._yard, ProcessFacts(), config.max_job_size, now_ms)
         self._beanstalk = door
-        self._entrances = {"beanstalk": BeanstalkEntrance(door)}
+        self._surroundings = ServerSurroundings(
+            self._yard.journal,
+            log,
+            config.webhook_retries,
+            allow_private=config.allow_private_webhooks,
+        )
+        self._bunqueue = BunqueueDoor(self._yard, self._surroundings, now_ms)
+        self._bunqueue.webhooks.allows_private = config.allow_private_webhooks
+        self._bunqueue.tokens = [one.encode() for one in config.auth_token.split(",") if one]
+        self._bunqueue.requests_max = config.request_limit
+        self._bunqueue.window_ms = config.request_window_ms
+        self._bunqueue.idle_ms = config.frame_timeout_ms
+        self._entrances: dict[str, Entrance] = {
+            "beanstalk": BeanstalkEntrance(door),
+            "bunqueue": BunqueueEntrance(self._bunqueue),
+        }
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -185,7 +206,7 @@ class Server:
         self._log.info("stopping")
         hot.stop_listening()
         close_doors(self._doors)
-        self._beanstalk.is_draining = True
+        self._refuse_new()
         for connection in hot.connections():
             connection.wind_up(hot.now_ms)
         hot.on_empty = stop.empty
@@ -198,6 +219,9 @@ class Server:
     def _look_around(self) -> None:
         """Once a second: follow the wall clock, and tell what an operator should know."""
         self._correct_wall()
+        now_ms = self._clock.now_ms()
+        self._surroundings.look_at_disk(now_ms)
+        self._bunqueue.webhooks.collect(now_ms)
         hot = self._hot
         if hot is not None and hot.refused_count > self._refused_seen:
             count = hot.refused_count - self._refused_seen
@@ -255,7 +279,7 @@ class Server:
         for server in servers:
             server.close()
         close_doors(self._doors)
-        self._beanstalk.is_draining = True
+        self._refuse_new()
         for connection in list(turns.connections):
             connection.wind_up()
         turns.on_empty = stop.empty
@@ -275,8 +299,12 @@ class Server:
         return stop
 
     def _drain(self) -> None:
-        self._beanstalk.is_draining = True
+        self._refuse_new()
         self._log.info("drain mode: new jobs are refused")
+
+    def _refuse_new(self) -> None:
+        self._beanstalk.is_draining = True
+        self._bunqueue.is_draining = True
 
     def _say_ready(self) -> None:
         words = [f"{name}={listener.text}" for name, listener in self._doors.items()]
@@ -303,6 +331,9 @@ class Server:
         if self._committer is not None and self._storage is not None:
             self._committer.stop()
             self._storage.close()
+        # Everything is durable now: notices that were held back have a last chance.
+        self._bunqueue.webhooks.look(self._clock.now_ms())
+        self._surroundings.close()
         self._log.info("stopped")
 
 

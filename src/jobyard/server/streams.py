@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from jobyard.journal.gate import Gate, Outbox
-from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Stirrable, Turns, timeout_s
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
@@ -217,6 +217,9 @@ class _Ears(Stirrable):
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
         if self._is_lost or self._turns.has_failed:
+            return
+        if self._transport.get_write_buffer_size() > BACKLOG_MAX:
+            self._transport.abort()
             return
         self._transport.write(data)
         if self._session.is_finished or (self._is_paused and not self.is_slow):

@@ -70,7 +70,10 @@ def test_another_file_can_be_named(terminal: "Terminal", tmp_path: Path) -> None
         ("--max-job-size 2GiB", ": --max-job-size: '2GiB' is out of bounds: 1 to 1GiB"),
         ("--data d --memory", ": --memory and --data exclude each other"),
         ("--beanstalk :x", ": --beanstalk: 'x' is not a port (0 to 65535)"),
-        ("--beanstalk off", ": there is no door left to serve: --beanstalk is off"),
+        (
+            "--beanstalk off --bunqueue off",
+            ": there is no door left to serve: --beanstalk is off, --bunqueue is off",
+        ),
         ("--config none", ": none: there is no such file"),
     ],
 )  # fmt: skip
@@ -122,5 +125,5 @@ def test_help_shows_every_setting_with_its_default(terminal: "Terminal") -> None
 
 def test_help_offers_no_door_that_is_not_built(terminal: "Terminal") -> None:
     text = terminal.type("serve", "--help").out
-    for door in ("--bunqueue", "--glidemq", "--http", "--tls", "--auth"):
+    for door in ("--glidemq", "--http", "--tls", "--topics"):
         assert door not in text

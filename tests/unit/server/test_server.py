@@ -28,7 +28,13 @@ def port() -> int:
 
 
 def config_for(folder: Path, port: int, *, drop_in: bool = False) -> Config:
-    return Config(data=folder, beanstalk=f"127.0.0.1:{port}", segment_size=1 << 16, drop_in=drop_in)
+    return Config(
+        data=folder,
+        beanstalk=f"127.0.0.1:{port}",
+        bunqueue="off",
+        segment_size=1 << 16,
+        drop_in=drop_in,
+    )
 
 
 def damaged(folder: Path) -> Path:

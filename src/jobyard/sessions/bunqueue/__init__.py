@@ -1,0 +1,1 @@
+"""bunqueue's protocol over TCP: MessagePack frames in, engine verbs, MessagePack frames out."""

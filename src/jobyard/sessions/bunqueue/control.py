@@ -1,0 +1,544 @@
+"""Commands that change a job or a queue outside of its usual run.
+
+Checks who may, then leaves the change to a verb of the engine. A command that removes many jobs
+does it in one turn: a million take about two seconds, in which nobody else is served.
+"""
+
+from math import isfinite
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import bus
+from jobyard.engine.alarm import Alarm
+from jobyard.engine.end import fail, release
+from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, select
+from jobyard.engine.move import (
+    erase,
+    lay_aside,
+    promote,
+    remove,
+    revive,
+    set_body,
+    set_due,
+    set_rank,
+    tell,
+)
+from jobyard.engine.queues import (
+    copy_settings,
+    drop_if_idle,
+    is_ruled,
+    open_queue,
+    pause,
+    set_group,
+    set_settings,
+    settings_of,
+)
+from jobyard.engine.yard import Yard
+from jobyard.errors import Refused
+from jobyard.model.extra import UNKNOWN
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.queue import Queue
+from jobyard.model.rules import DAY_MS, NO_LIMIT, Settings
+from jobyard.sessions.bunqueue import options
+from jobyard.sessions.bunqueue.core import check_lease, named_job
+from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.locks import see_to_room
+from jobyard.sessions.bunqueue.query import (
+    NUMBER_MAX,
+    chosen,
+    is_paused,
+    refuse_unless_active,
+    result_value,
+    state_words,
+)
+from jobyard.sessions.bunqueue.request import Request
+from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.bunqueue.shape import created_ms, ids_value, state_text
+from jobyard.wire.msgpack_read import Fields
+from jobyard.wire.payload import to_raw
+
+WAIT_MS_DEFAULT: Final = 30_000
+WAIT_MS_MAX: Final = 600_000
+RATE_MS_DEFAULT: Final = 1000
+CLEAN_LIMIT_DEFAULT: Final = 1000
+LIMIT_MAX: Final = 1 << 31
+
+# What a name may have beside letters and digits.
+_SIGNS: Final = str.maketrans("", "", "_-.:")
+_PENDING: Final = (READY, DELAYED, BLOCKED)
+
+
+# -- one job -----------------------------------------------------------------------------------
+
+
+def _asked_job(session: BunqueueSession, request: Request) -> Job | None:
+    name = request.fields.content(b"id")
+    return None if name is None else find_job(session.yard, name)
+
+
+def _check_token(session: BunqueueSession, job: Job, fields: Fields) -> None:
+    """Refuse unless the caller may end the run of a job."""
+    check_lease(session, job, fields.content(b"id") or b"", fields.content(b"token"))
+
+
+def cancel(session: BunqueueSession, request: Request) -> Answer:
+    """Remove a job that nobody runs and that has not ended."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in _PENDING:
+        raise Refused("Job not found or cannot be cancelled")
+    remove(session.yard, job, request.now_ms)
+    return {}
+
+
+def update(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job other data, also while it is run."""
+    job = _asked_job(session, request)
+    if job is None or job.state in (DEAD, DONE):
+        raise Refused("Job not found or cannot be updated")
+    data = options.job_data(request.fields)
+    body = data if job.codec == MSGPACK else to_raw(MSGPACK, data)
+    set_body(session.yard, job, body, request.now_ms)
+    return {}
+
+
+def change_priority(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job that waits another priority."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in _PENDING:
+        raise Refused("Job not found or not in queue")
+    value = request.fields.value(b"priority")
+    extra = job.extra
+    if extra is not None and extra.group_id:
+        rank = options.checked("priority", value, 0, options.GROUP_PRIORITY_MAX)
+    else:
+        rank = -options.checked("priority", value, -options.PRIORITY_MAX, options.PRIORITY_MAX)
+    see_to_room(session, job, 0, request.now_ms)
+    set_rank(session.yard, job, rank, request.now_ms)
+    return {}
+
+
+def change_delay(session: BunqueueSession, request: Request) -> Answer:
+    """Let a job be ready after another delay, counted from now."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in (READY, DELAYED, LEASED):
+        raise Refused("Job not found or cannot change delay")
+    delay_ms = options.checked("delay", request.fields.value(b"delay"), 0, options.YEAR_MS)
+    if job.state == LEASED:
+        _delay_active(session, job, delay_ms, request)
+    else:
+        see_to_room(session, job, 0, request.now_ms)
+        set_due(session.yard, job, delay_ms, request.now_ms)
+    return {}
+
+
+def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
+    """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
+    job = named_job(session, request.fields)
+    refuse_unless_active(job)
+    delay_ms = options.number(request.fields, b"delay", 0, 0, options.YEAR_MS)
+    _delay_active(session, job, delay_ms, request)
+    return {}
+
+
+def _delay_active(session: BunqueueSession, job: Job, delay_ms: i64, request: Request) -> None:
+    _check_token(session, job, request.fields)
+    yard = session.yard
+    if yard.bus.is_on:
+        event = bus.Event(bus.DELAYED, job.queue, job, request.now_ms)
+        event.before = "active"
+        event.delay_ms = delay_ms
+        yard.bus.tell(event)
+    release(yard, job, job.rank, delay_ms, request.now_ms)
+
+
+def promote_job(session: BunqueueSession, request: Request) -> Answer:
+    """Make a delayed job ready now."""
+    job = _asked_job(session, request)
+    if job is None or job.state != DELAYED:
+        raise Refused("Job not found or not delayed")
+    see_to_room(session, job, 0, request.now_ms)
+    promote(session.yard, job, request.now_ms)
+    return {}
+
+
+def promote_jobs(session: BunqueueSession, request: Request) -> Answer:
+    """Make delayed jobs ready now, those first that would be ready first."""
+    fields = request.fields
+    queue = session.yard.queues.get(options.queue_name(fields))
+    most = options.number(fields, b"count", NUMBER_MAX, 0, NUMBER_MAX)
+    promoted: i64 = 0
+    while queue is not None and queue.delayed.items and promoted < most:
+        job = queue.delayed.items[0]
+        assert isinstance(job, Job)
+        see_to_room(session, job, 0, request.now_ms)
+        promote(session.yard, job, request.now_ms)
+        promoted += 1
+    return {"count": int(promoted)}
+
+
+def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
+    """Make a job ready from where it is: given back, before its time, or anew."""
+    yard = session.yard
+    now_ms = request.now_ms
+    job = _asked_job(session, request)
+    if job is not None and job.state == LEASED:
+        _check_token(session, job, request.fields)
+        tell(yard, bus.WAITING, job, "active", now_ms)
+        release(yard, job, job.rank, 0, now_ms)
+    elif job is not None and job.state == DELAYED:
+        see_to_room(session, job, 0, now_ms)
+        promote(yard, job, now_ms)
+    elif job is not None and job.state == DEAD:
+        see_to_room(session, job, 0, now_ms)
+        revive(yard, job, now_ms)
+    elif job is None or job.state != READY:
+        state = "unknown" if job is None else state_text(job)
+        raise Refused(f"Cannot move job from state '{state}' to waiting")
+    return {}
+
+
+def discard(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job up."""
+    job = named_job(session, request.fields)
+    if job.state in (DEAD, DONE):
+        raise Refused("Job not found")
+    if job.state == LEASED:
+        _check_token(session, job, request.fields)
+        now_ms = request.now_ms
+        fail(session.yard, job, "Job discarded", now_ms, reason=UNKNOWN, is_final=True)
+    else:
+        see_to_room(session, job, 0, request.now_ms)
+        lay_aside(session.yard, job, "Job discarded", request.now_ms)
+    return {}
+
+
+def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
+    """Answer once a job is done, or the time is over."""
+    fields = request.fields
+    timeout_ms = options.number(fields, b"timeout", WAIT_MS_DEFAULT, 0, WAIT_MS_MAX)
+    job = named_job(session, fields)
+    if job.state == DONE:
+        answer: Answer = {"completed": True}
+        result = result_value(job)
+        if result is not None:
+            answer["result"] = result
+        return answer
+    session.wait_job(job, request.req_id, request.now_ms + timeout_ms)
+    return None
+
+
+# -- a queue -----------------------------------------------------------------------------------
+
+
+def pause_queue(session: BunqueueSession, request: Request) -> Answer:
+    """Give out no jobs of a queue until it is resumed."""
+    name = options.queue_name(request.fields)
+    see_to_room(session, None, 0, request.now_ms)
+    queue = open_queue(session.yard, name)
+    if not settings_of(queue).is_paused:
+        settings = copy_settings(queue)
+        settings.is_paused = True
+        set_settings(session.yard, queue, settings, request.now_ms)
+    return {}
+
+
+def resume_queue(session: BunqueueSession, request: Request) -> Answer:
+    """Give out jobs again, whoever paused the queue."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    if queue is None:
+        return {}
+    now_ms = request.now_ms
+    if queue.pause_until_ms > now_ms:
+        pause(session.yard, queue, 0, now_ms)
+    if settings_of(queue).is_paused:
+        settings = copy_settings(queue)
+        settings.is_paused = False
+        set_settings(session.yard, queue, settings, now_ms)
+    return {}
+
+
+def tell_paused(session: BunqueueSession, request: Request) -> Answer:
+    """Tell whether a queue is paused."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    return {"paused": queue is not None and is_paused(queue, request.now_ms)}
+
+
+def list_queues(session: BunqueueSession, request: Request) -> Answer:
+    """List the queues that hold a job or for which something is set."""
+    queues: list[object] = []
+    for name, queue in session.yard.queues.items():
+        is_known = queue.jobs_count() > 0 or (queue.rules is not None and is_ruled(queue.rules))
+        if is_known and _is_spellable(name):
+            queues.append(
+                {
+                    "name": name,
+                    "waiting": int(count_of(queue, READY)),
+                    "delayed": int(count_of(queue, DELAYED)),
+                    "active": int(count_of(queue, LEASED)),
+                    "completed": int(count_of(queue, DONE)),
+                    "failed": int(count_of(queue, DEAD)),
+                    "paused": is_paused(queue, request.now_ms),
+                }
+            )
+    return {"queues": queues}
+
+
+def _is_spellable(name: str) -> bool:
+    """Tell whether a command of this protocol could name a queue; other doors allow more."""
+    letters = name.translate(_SIGNS)
+    return name.isascii() and (letters.isalnum() or not letters)
+
+
+# -- many jobs ---------------------------------------------------------------------------------
+
+
+def drain(session: BunqueueSession, request: Request) -> Answer:
+    """Remove all jobs that wait; delayed ones stay."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    if queue is None:
+        return {"count": 0}
+    choice = Choice(frozenset((READY,)))
+    gone = _remove_all(session, queue, choice, choice.jobs(queue), request.now_ms)
+    return {"count": len(gone)}
+
+
+def clean(session: BunqueueSession, request: Request) -> Answer:
+    """Remove jobs that were put, or ended, longer ago than a time of grace; never active ones."""
+    fields = request.fields
+    name = options.queue_name(fields)
+    grace_ms = options.number(fields, b"grace", 0, 0, NUMBER_MAX)
+    limit = options.number(fields, b"limit", CLEAN_LIMIT_DEFAULT, 0, NUMBER_MAX)
+    words = state_words(fields)
+    queue = session.yard.queues.get(name)
+    if queue is None:
+        return {"count": 0, "ids": []}
+    choice = chosen(queue, words, request.now_ms)
+    choice.states -= frozenset((LEASED,))
+    if words is not None and ("waiting" in words or "wait" in words):
+        # Whatever is ready, in a paused queue too.
+        choice = Choice(choice.states | frozenset((READY,)))
+    until_ms = session.door.wall_ms(request.now_ms) - grace_ms
+    old = [job for job in choice.jobs(queue) if _age_from(session.door, job) <= until_ms]
+    oldest = select(old, 0, limit, oldest_first=True)
+    gone = _remove_all(session, queue, choice, oldest, request.now_ms)
+    return {"count": len(gone), "ids": ids_value(gone)}
+
+
+def _age_from(door: BunqueueDoor, job: Job) -> i64:
+    """Return the wall time from which the age of a job is counted."""
+    if job.state in (DEAD, DONE):
+        return door.wall_ms(job.outcome().ended_ms)
+    return created_ms(door, job)
+
+
+def _remove_all(
+    session: BunqueueSession, queue: Queue, choice: Choice, jobs: list[Job], now_ms: i64
+) -> list[Job]:
+    """Remove jobs of a queue, and return them; one that is no longer of the chosen stays.
+
+    The removal of one may move another that waited for it. The last goes first: jobs gathered from
+    a heap then leave it from its end, where nothing has to move up.
+    """
+    gone: list[Job] = []
+    for job in reversed(jobs):
+        if choice.has(job):
+            erase(session.yard, job, now_ms)
+            gone.append(job)
+    gone.reverse()
+    if gone:
+        drop_if_idle(session.yard, queue)
+    return gone
+
+
+def obliterate(session: BunqueueSession, request: Request) -> Answer:
+    """Remove a queue with all its jobs, even active ones, and all that was set for it."""
+    yard = session.yard
+    now_ms = request.now_ms
+    queue = yard.queues.get(options.queue_name(request.fields))
+    if queue is None:
+        return {}
+    # Those that wait for others go first: so no removal of a child moves its parent.
+    for job in jobs_in(queue, frozenset((BLOCKED,))):
+        erase(yard, job, now_ms)
+    for job in reversed(jobs_in(queue, ALL_STATES)):
+        if job.state != GONE:
+            erase(yard, job, now_ms)
+    if queue.pause_until_ms > now_ms:
+        pause(yard, queue, 0, now_ms)
+    _forget_rules(yard, queue, now_ms)
+    return {}
+
+
+def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Set nothing more for a queue, which goes with that unless someone waits there."""
+    rules = queue.rules
+    if rules is None:
+        drop_if_idle(yard, queue)
+        return
+    for group in list(rules.groups.values()):
+        group.concurrency = NO_LIMIT
+        group.set_rate(NO_LIMIT, 0)
+        group.is_paused = False
+        group.closed_until_ms = 0
+        set_group(yard, queue, group, now_ms)
+    set_settings(yard, queue, Settings(), now_ms)
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+
+def _limit(fields: Fields) -> i64:
+    """Return a limit; one below zero lets nothing pass, as zero does."""
+    value = fields.value(b"limit")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise Refused("limit must be a finite number")
+    return int(min(max(value, 0), LIMIT_MAX))
+
+
+def rate_limit(session: BunqueueSession, request: Request) -> Answer:
+    """Let no more than so many jobs of a queue be taken in a time."""
+    fields = request.fields
+    yard = session.yard
+    name = options.queue_name(fields)
+    limit = _limit(fields)
+    duration_ms = options.number(fields, b"duration", RATE_MS_DEFAULT, 1, DAY_MS)
+    ttl_ms = options.number(fields, b"ttl", 0, 0, options.YEAR_MS)
+    see_to_room(session, None, 0, request.now_ms)
+    queue = open_queue(yard, name)
+    settings = copy_settings(queue)
+    settings.rate_most = limit
+    settings.rate_ms = duration_ms
+    settings.rate_until_ms = session.door.wall_ms(request.now_ms) + ttl_ms if ttl_ms > 0 else 0
+    set_settings(yard, queue, settings, request.now_ms)
+    if ttl_ms > 0:
+        yard.arm(RateEnd(yard, name), request.now_ms + ttl_ms)
+    return {}
+
+
+def rate_limit_clear(session: BunqueueSession, request: Request) -> Answer:
+    """Limit the rate of a queue no longer."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    if queue is not None and settings_of(queue).rate_most >= 0:
+        _free_rate(session.yard, queue, request.now_ms)
+    return {}
+
+
+def _free_rate(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    settings = copy_settings(queue)
+    settings.rate_most = NO_LIMIT
+    settings.rate_ms = 0
+    settings.rate_until_ms = 0
+    set_settings(yard, queue, settings, now_ms)
+
+
+@final
+class RateEnd(Alarm):
+    """The end of a limit that was set for a time."""
+
+    def __init__(self, yard: Yard, name: str) -> None:
+        number = yard.new_number()
+        super().__init__(number, 0, number)
+        self._yard = yard
+        self._name = name
+
+    def ring(self, now_ms: i64) -> None:
+        """Free the rate, unless it was limited anew and for longer."""
+        queue = self._yard.queues.get(self._name)
+        if queue is None:
+            return
+        until_ms = settings_of(queue).rate_until_ms
+        if 0 < until_ms <= now_ms + self._yard.journal.wall_offset_ms:
+            _free_rate(self._yard, queue, now_ms)
+
+
+def arm_rate_ends(yard: Yard, now_ms: i64) -> None:
+    """See that limits set for a time before the last stop end too."""
+    for name, queue in yard.queues.items():
+        until_ms = settings_of(queue).rate_until_ms
+        if until_ms > 0:
+            left_ms = until_ms - now_ms - yard.journal.wall_offset_ms
+            yard.arm(RateEnd(yard, name), now_ms + max(left_ms, 0))
+
+
+def set_concurrency(session: BunqueueSession, request: Request) -> Answer:
+    """Let no more than so many jobs of a queue be run at a time."""
+    name = options.queue_name(request.fields)
+    limit = _limit(request.fields)
+    see_to_room(session, None, 0, request.now_ms)
+    _set_concurrency(session, open_queue(session.yard, name), limit, request.now_ms)
+    return {}
+
+
+def clear_concurrency(session: BunqueueSession, request: Request) -> Answer:
+    """Limit no longer how many jobs of a queue are run."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    if queue is not None and settings_of(queue).concurrency >= 0:
+        _set_concurrency(session, queue, NO_LIMIT, request.now_ms)
+    return {}
+
+
+def _set_concurrency(session: BunqueueSession, queue: Queue, limit: i64, now_ms: i64) -> None:
+    settings = copy_settings(queue)
+    settings.concurrency = limit
+    set_settings(session.yard, queue, settings, now_ms)
+
+
+def get_queue_limits(session: BunqueueSession, request: Request) -> Answer:
+    """Show the limits of a queue, and whether they hold it up."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    limits: dict[str, object] = {
+        "rateLimit": None,
+        "rateLimitTtl": -2,
+        "concurrencyLimit": None,
+        "maxed": False,
+    }
+    if queue is not None:
+        settings = settings_of(queue)
+        if settings.rate_most >= 0:
+            limits["rateLimit"] = {"max": settings.rate_most, "duration": settings.rate_ms}
+            limits["rateLimitTtl"] = int(_closed_ms(session, queue, request.now_ms))
+        if settings.concurrency >= 0:
+            limits["concurrencyLimit"] = settings.concurrency
+            limits["maxed"] = len(queue.leased.items) >= settings.concurrency
+    return {"data": {"limits": limits}}
+
+
+def _closed_ms(session: BunqueueSession, queue: Queue, now_ms: i64) -> i64:
+    """Return for how long a limit of the rate lasts, or else lets nothing pass."""
+    rules = queue.rules
+    assert rules is not None
+    until_ms = rules.settings.rate_until_ms
+    if until_ms > 0:
+        return max(until_ms - session.door.wall_ms(now_ms), 0)
+    bucket = rules.bucket
+    if bucket is None or bucket.most <= 0:
+        return 0
+    return bucket.next_ms(now_ms) - now_ms
+
+
+COMMANDS: Final[dict[bytes, Command]] = {
+    b"Cancel": cancel,
+    b"Update": update,
+    b"ChangePriority": change_priority,
+    b"ChangeDelay": change_delay,
+    b"MoveToDelayed": move_to_delayed,
+    b"Promote": promote_job,
+    b"PromoteJobs": promote_jobs,
+    b"MoveToWait": move_to_wait,
+    b"Discard": discard,
+    b"WaitJob": wait_job,
+    b"Pause": pause_queue,
+    b"Resume": resume_queue,
+    b"IsPaused": tell_paused,
+    b"ListQueues": list_queues,
+    b"Drain": drain,
+    b"Clean": clean,
+    b"Obliterate": obliterate,
+    b"RateLimit": rate_limit,
+    b"RateLimitClear": rate_limit_clear,
+    b"SetConcurrency": set_concurrency,
+    b"ClearConcurrency": clear_concurrency,
+    b"GetQueueLimits": get_queue_limits,
+}

@@ -1,0 +1,586 @@
+"""PUSH, PULL, ACK, FAIL and their batches: the commands of a job's usual life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import flows
+from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
+from jobyard.engine.move import erase
+from jobyard.engine.put import Wish, enter, make_room, room_for, tell_duplicate
+from jobyard.engine.queues import hold_watch, open_queue
+from jobyard.engine.take import offer, take, wait
+from jobyard.errors import Refused
+from jobyard.model.extra import (
+    KEY_DROPPED,
+    KEY_EXTENDS,
+    KEY_REPLACES,
+    KEY_UNTIL,
+    Extra,
+)
+from jobyard.model.extra import Fields as NewsFields
+from jobyard.model.job import BUNQUEUE, DEAD, DONE, LEASED, MSGPACK, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Lease, Queue, Terms
+from jobyard.model.rules import DAY_MS, NO_LIMIT, Bucket
+from jobyard.sessions.bunqueue import kin, options
+from jobyard.sessions.bunqueue.ids import find_job, id_bytes, token_number, write_uuid
+from jobyard.sessions.bunqueue.request import Pull
+from jobyard.wire.msgpack import array_header, skip
+from jobyard.wire.msgpack_read import Fields, read_fields
+from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.sessions.bunqueue.request import Request
+    from jobyard.sessions.bunqueue.session import BunqueueSession
+
+LOCK_MS_DEFAULT: Final = 30_000
+PULL_WAIT_MAX: Final = 60_000
+PULL_COUNT_MAX: Final = 1000
+# Of one PUSHB.
+BATCH_MAX: Final = 100_000
+# Records that the removal of a job with the same id or key takes.
+_REPLACED_ROOM: Final = 256
+
+
+# -- PUSH --------------------------------------------------------------------------------------
+
+
+def push(session: BunqueueSession, request: Request) -> None:
+    """Add one job."""
+    fields = request.fields
+    now_ms = request.now_ms
+    name = options.queue_name(fields)
+    door = session.door
+    wish = options.read_wish(door, fields, now_ms)
+    _refuse_if_draining(session)
+    queue = open_queue(door.yard, name)
+    job = push_wish(session, queue, wish, fields, now_ms)
+    out = session.out
+    frame = session.begin_ok(request.req_id, 1)
+    write_ascii(out, b"id")
+    _write_id(session, job)
+    session.end_ok(frame, request.req_id)
+    session.wait_for(job.batch)
+
+
+def _write_id(session: BunqueueSession, job: Job) -> None:
+    out = session.out
+    extra = job.extra
+    if extra is not None and extra.custom_id:
+        write_text(out, extra.custom_id)
+        return
+    out.append(0xD9)
+    out.append(36)
+    write_uuid(out, job)
+
+
+def _refuse_if_draining(session: BunqueueSession) -> None:
+    if session.door.is_draining:
+        raise Refused("Server is shutting down")
+
+
+def push_wish(
+    session: BunqueueSession, queue: Queue, wish: Wish, fields: Fields, now_ms: i64
+) -> Job:
+    """Add the job of a wish, or return the one that stands for it."""
+    yard = session.yard
+    room: i64 = room_for(queue, wish)
+    extra = wish.extra
+    parent: Job | None = None
+    before: i64 = 0
+    if extra is not None:
+        check_group_size(queue, wish, fields)
+        kin.link_members(yard, wish, fields, {}, queue.name)
+        parent = kin.late_parent(yard, wish, fields)
+        refuse_taken(yard, queue, wish, now_ms)
+        room = room_for(queue, wish) + room_to_stand_in(queue, wish, now_ms)
+        if parent is not None:
+            room += kin.room_to_tie(parent)
+        before = kin.namesake(yard, wish)
+    make_room(yard, room, now_ms)
+    if extra is not None:
+        owner = stand_in(yard, queue, wish, now_ms)
+        if owner is not None:
+            return owner
+    job = enter(yard, queue, wish, now_ms)
+    if extra is not None:
+        kin.welcome(yard, job, parent, before, fields, now_ms)
+    session.door.pushed_count += 1
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return job
+
+
+def stand_in(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job | None:
+    """Return the job that already stands for a wish; what must go to make way for it goes.
+
+    Nothing goes unless the wish becomes a job: a name is not given up for a key that is taken.
+    """
+    extra = wish.extra
+    assert extra is not None
+    same = _namesake(yard, extra)
+    if same is not None and same.state not in (DEAD, DONE):
+        tell_duplicate(yard, same, now_ms)
+        return same
+    owner = _owner(queue, extra, now_ms)
+    if owner is not None:
+        if extra.key_mode != KEY_REPLACES or _is_needed(yard, owner, extra):
+            if extra.key_mode == KEY_EXTENDS and extra.key_ttl_ms > 0:
+                news = NewsFields()
+                news.numbers(KEY_UNTIL, (now_ms + extra.key_ttl_ms,), b"")
+                yard.note(owner, news.done(), is_needed=True)
+            tell_duplicate(yard, owner, now_ms)
+            return owner
+        if owner.state == LEASED:
+            # It runs on without the key: else a restart would give it back to it.
+            news = NewsFields()
+            news.begin(KEY_DROPPED, 0)
+            yard.note(owner, news.done(), is_needed=True)
+        else:
+            erase(yard, owner, now_ms)
+    if same is not None:
+        erase(yard, same, now_ms)
+    return None
+
+
+def _namesake(yard: Yard, extra: Extra) -> Job | None:
+    """Return the job that has the id a client wants for another."""
+    if not extra.custom_id:
+        return None
+    same = yard.names.custom.get(extra.custom_id)
+    return same if same is not None else find_job(yard, extra.custom_id.encode())
+
+
+def _owner(queue: Queue, extra: Extra, now_ms: i64) -> Job | None:
+    """Return the job that keeps others with this key out."""
+    if not extra.unique_key or queue.keys is None:
+        return None
+    owner = queue.keys.get(extra.unique_key)
+    if owner is None:
+        return None
+    theirs = owner.extra
+    assert theirs is not None
+    return None if 0 < theirs.key_until_ms <= now_ms else owner
+
+
+def _is_needed(yard: Yard, owner: Job, extra: Extra) -> bool:
+    """Tell whether others wait for a job that is to be replaced, its successor among them."""
+    if owner.state == LEASED:
+        return False
+    if int(owner.id) in yard.names.dependents:
+        return True
+    return any(member.child_id == owner.id for member in extra.members or ())
+
+
+def refuse_taken(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
+    """Refuse a job whose key belongs to one that can be neither replaced nor extended."""
+    extra = wish.extra
+    assert extra is not None
+    owner = _owner(queue, extra, now_ms)
+    if owner is None:
+        return
+    same = _namesake(yard, extra)
+    if same is not None and same.state not in (DEAD, DONE):
+        return
+    if extra.key_mode == KEY_REPLACES and _is_needed(yard, owner, extra):
+        raise Refused("Cannot replace a job that other jobs depend on")
+    if extra.key_mode == KEY_EXTENDS and extra.key_ttl_ms > 0 and owner.state == LEASED:
+        raise Refused("Duplicate unique_key (extended TTL)")
+
+
+def room_to_stand_in(queue: Queue, wish: Wish, now_ms: i64) -> i64:
+    """Return what the records take by which another job makes way for a wish."""
+    extra = wish.extra
+    assert extra is not None
+    owner = _owner(queue, extra, now_ms)
+    return _REPLACED_ROOM + (0 if owner is None else flows.parent_room(owner, 64))
+
+
+def check_group_size(queue: Queue, wish: Wish, fields: Fields) -> None:
+    """Refuse a job beyond the size its group may have."""
+    extra = wish.extra
+    assert extra is not None
+    if not extra.group_id or not fields.has(b"groupMaxSize"):
+        return
+    most = options.number(fields, b"groupMaxSize", 0, 1, 1 << 31)
+    rules = queue.rules
+    group = None if rules is None else rules.groups.get(extra.group_id)
+    if group is not None and len(group.ready.items) >= most > 0:
+        raise Refused(f"Group {extra.group_id} has reached its maximum size of {most}")
+
+
+def push_batch(session: BunqueueSession, request: Request) -> None:
+    """Add many jobs, all of them or none."""
+    fields = request.fields
+    now_ms = request.now_ms
+    queue_text = options.queue_name(fields)
+    entries = _entries(fields)
+    door = session.door
+    yard = session.yard
+    _refuse_if_draining(session)
+    queue = open_queue(yard, queue_text)
+    wishes = _read_wishes(session, queue, entries, now_ms)
+    ties = kin.link_all(yard, queue.name, wishes, entries)
+    _refuse_any_taken(yard, queue, wishes, now_ms)
+    room: i64 = ties.room()
+    for wish in wishes:
+        room += room_for(queue, wish)
+        room += 0 if wish.extra is None else room_to_stand_in(queue, wish, now_ms)
+    make_room(yard, room, now_ms)
+    jobs: list[Job] = []
+    for i in range(len(wishes)):
+        k = i if ties.order is None else ties.order[i]
+        jobs.append(_enter_one(session, queue, wishes[k], entries[k], ties, k, now_ms))
+    if ties.order is not None:
+        jobs = kin.put_back(jobs, ties.order)
+    door.pushed_count += len(jobs)
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    out = session.out
+    frame = session.begin_ok(request.req_id, 1)
+    write_ascii(out, b"ids")
+    write_array(out, len(jobs))
+    for job in jobs:
+        _write_id(session, job)
+        session.wait_for(job.batch)
+    session.end_ok(frame, request.req_id)
+
+
+def _read_wishes(
+    session: BunqueueSession, queue: Queue, entries: list[Fields], now_ms: i64
+) -> list[Wish]:
+    wishes: list[Wish] = []
+    for i, entry in enumerate(entries):
+        try:
+            wish = options.read_wish(session.door, entry, now_ms)
+            if wish.extra is not None:
+                check_group_size(queue, wish, entry)
+        except Refused as refusal:
+            raise Refused(f"jobs[{i}]: {refusal}") from None
+        wishes.append(wish)
+    return wishes
+
+
+def _refuse_any_taken(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> None:
+    """Refuse a batch of which a job could not enter, before any other has."""
+    for i, wish in enumerate(wishes):
+        if wish.extra is None:
+            continue
+        try:
+            refuse_taken(yard, queue, wish, now_ms)
+        except Refused as refusal:
+            raise Refused(f"jobs[{i}]: {refusal}") from None
+
+
+def _enter_one(
+    session: BunqueueSession,
+    queue: Queue,
+    wish: Wish,
+    entry: Fields,
+    ties: kin.Ties,
+    place: int,
+    now_ms: i64,
+) -> Job:
+    yard = session.yard
+    extra = wish.extra
+    if extra is None:
+        return enter(yard, queue, wish, now_ms)
+    if ties.order is not None:
+        ties.resolve(extra)
+    before = kin.namesake(yard, wish)
+    job = stand_in(yard, queue, wish, now_ms)
+    if job is None:
+        job = enter(yard, queue, wish, now_ms)
+        kin.welcome(yard, job, ties.parents.get(place), before, entry, now_ms)
+    if ties.order is not None:
+        ties.entered(extra.custom_id, job)
+    return job
+
+
+def _entries(fields: Fields) -> list[Fields]:
+    start, end = fields.find(b"jobs")
+    if start < 0:
+        raise Refused("jobs must be an array")
+    data = fields.data
+    count, at = array_header(data, start, end)
+    if count < 0:
+        raise Refused("jobs must be an array")
+    if count > BATCH_MAX:
+        raise Refused(f"jobs must have at most {BATCH_MAX} entries")
+    entries: list[Fields] = []
+    while at < end:
+        after = skip(data, at, end)
+        entry = read_fields(data, at, after)
+        if entry is None:
+            raise Refused(f"jobs[{len(entries)}]: must be an object")
+        entries.append(entry)
+        at = after
+    return entries
+
+
+# -- PULL --------------------------------------------------------------------------------------
+
+
+def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
+    """Take one job or several, at once or when they come."""
+    fields = request.fields
+    now_ms = request.now_ms
+    yard = session.yard
+    name = options.queue_name(fields)
+    count: i64 = 1
+    if is_batch:
+        count = options.number(fields, b"count", 1, 1, PULL_COUNT_MAX)
+    timeout_ms: i64 = 0
+    if fields.has(b"timeout"):
+        timeout_ms = options.number(fields, b"timeout", 0, 0, PULL_WAIT_MAX)
+    terms = session_terms(session, fields)
+    one = Pull(request.req_id, count, is_batch=is_batch, is_owned=terms.is_token)
+    one.is_detached = fields.is_true(b"detach")
+    queue = yard.queues.get(name)
+    if fields.has(b"group") and not fields.is_nil(b"group"):
+        limits = group_defaults(fields)
+        if queue is not None:
+            set_group_defaults(queue, limits, now_ms)
+    if queue is not None:
+        lease = take(yard, [queue], session.book, terms, now_ms)
+        if lease is not None:
+            leases = [lease]
+            if count > 1:
+                leases += take_more(session, queue, terms, count - 1, now_ms)
+            session.answer_pull(one, leases)
+            return
+    if timeout_ms == 0:
+        session.answer_pull(one, [])
+        return
+    queue = open_queue(yard, name)
+    hold_watch(queue)
+    one.queue = queue
+    waiter = wait(yard, [queue], session.book, terms, now_ms + timeout_ms, NEVER_MS)
+    session.pulls[waiter] = one
+
+
+def session_terms(session: BunqueueSession, fields: Fields) -> Terms:
+    """Return the terms of a pull: with an owner a token and a lock, else those of the session."""
+    owner = fields.text(b"owner")
+    if not owner:
+        return session.plain_terms
+    ttl_ms = options.number(fields, b"lockTtl", LOCK_MS_DEFAULT, 1, DAY_MS)
+    terms = session.owned_terms
+    if terms is None or terms.label != owner or terms.ttl_ms != ttl_ms:
+        terms = Terms(BUNQUEUE, ttl_ms, is_token=True, label=owner)
+        session.owned_terms = terms
+    return terms
+
+
+def take_more(
+    session: BunqueueSession, queue: Queue, terms: Terms, count: i64, now_ms: i64
+) -> list[Lease]:
+    """Take up to `count` more jobs on the same terms."""
+    only = [queue]
+    leases: list[Lease] = []
+    while len(leases) < count:
+        lease = take(session.yard, only, session.book, terms, now_ms)
+        if lease is None:
+            break
+        leases.append(lease)
+    return leases
+
+
+def group_defaults(fields: Fields) -> tuple[i64, i64, i64]:
+    """Return the limits a puller brings along for groups: at once, and in how long a time."""
+    value = fields.value(b"group")
+    if not isinstance(value, dict):
+        raise Refused("group must be an object")
+    concurrency: i64 = NO_LIMIT
+    if value.get("concurrency") is not None:
+        concurrency = options.checked("group.concurrency", value["concurrency"], 1, 1 << 31)
+    limit = value.get("limit")
+    most: i64 = NO_LIMIT
+    per_ms: i64 = 0
+    if limit is not None:
+        if not isinstance(limit, dict):
+            raise Refused("group.limit must be an object")
+        most = options.checked("group.limit.max", limit.get("max"), 1, 1 << 31)
+        per_ms = options.checked("group.limit.duration", limit.get("duration"), 1, DAY_MS)
+    if value.get("affinity") is not None and not isinstance(value["affinity"], str | bool):
+        raise Refused("group.affinity must be a string")
+    return concurrency, most, per_ms
+
+
+def set_group_defaults(queue: Queue, limits: tuple[i64, i64, i64], now_ms: i64) -> None:
+    """Hold groups to the limits a puller brings along, unless they have their own."""
+    rules = queue.rules
+    if rules is None:
+        return
+    concurrency, most, per_ms = limits
+    for group in rules.ring:
+        group.default_concurrency = concurrency
+        known = group.default_bucket
+        if most < 0:
+            group.default_bucket = None
+        elif known is None or known.most != most or known.per_ms != per_ms:
+            group.default_bucket = Bucket(most, per_ms)
+            group.default_bucket.fill(now_ms)
+
+
+# -- ACK and FAIL ------------------------------------------------------------------------------
+
+
+def named_job(session: BunqueueSession, fields: Fields) -> Job:
+    """Return the job a command names by id."""
+    name = fields.content(b"id")
+    job = None if name is None else find_job(session.yard, name)
+    if job is None:
+        raise Refused("Job not found")
+    return job
+
+
+def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> None:
+    """Refuse unless the caller may end the run of a job."""
+    lease = job.lease
+    shown = name.decode("utf-8", "replace")
+    if lease is None:
+        extra = job.extra
+        late: i64 = 0 if extra is None else extra.last_lease
+        if late != 0 and token is not None and token_number(session.yard, token) == late:
+            return
+        raise Refused(f"Job not found or not in processing state: {shown}")
+    if lease.terms.door != BUNQUEUE:
+        raise Refused(f"Invalid or expired lock token for job {shown}")
+    if lease.terms.is_token:
+        if not token:
+            raise Refused(f"Lock token required for job {shown}")
+        if token_number(session.yard, token) != lease.key:
+            raise Refused(f"Invalid or expired lock token for job {shown}")
+
+
+def ack(session: BunqueueSession, request: Request) -> None:
+    """Finish one job."""
+    fields = request.fields
+    name = fields.content(b"id")
+    job = None if name is None else find_job(session.yard, name)
+    if job is None or name is None:
+        shown = "" if name is None else name.decode("utf-8", "replace")
+        raise Refused(f"Job not found or not in processing state: {shown}")
+    if job.state == DEAD or (job.state == DONE and fields.has(b"token")):
+        session.answer(request.req_id, already_final())
+        return
+    check_lease(session, job, name, fields.content(b"token"))
+    keep: i64 = KEEP_NOT if fields.is_true(b"removeOnComplete") else KEEP_AS_ASKED
+    result = b"" if fields.is_nil(b"result") else (fields.raw(b"result") or b"")
+    complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+    session.door.completed_count += 1
+    frame = session.begin_ok(request.req_id, 0)
+    session.end_ok(frame, request.req_id)
+    session.wait_for(job.batch)
+
+
+def already_final() -> dict[str, object]:
+    """Return the answer to an end that came too late."""
+    return {"data": {"applied": False, "reason": "already-finalized"}}
+
+
+def ack_batch(session: BunqueueSession, request: Request) -> None:
+    """Finish many jobs; one that cannot be finished does not keep the others from it."""
+    fields = request.fields
+    ids = fields.texts(b"ids")
+    if ids is None:
+        raise Refused("ids must be an array of strings")
+    tokens = _aligned_tokens(fields, len(ids))
+    results = _aligned_results(fields, len(ids))
+    removes = fields.value(b"removeOnCompletes")
+    ignored: list[object] = []
+    ignored_ids: list[object] = []
+    for i, name in enumerate(ids):
+        job = find_job(session.yard, name.encode())
+        token = tokens[i] if tokens is not None else None
+        if job is None or not _may_end(session, job, name.encode(), token):
+            ignored.append(i)
+            ignored_ids.append(name)
+            continue
+        is_removed = isinstance(removes, list) and i < len(removes) and removes[i] is True
+        keep: i64 = KEEP_NOT if is_removed else KEEP_AS_ASKED
+        result = results[i] if results is not None else b""
+        complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+        session.door.completed_count += 1
+        session.wait_for(job.batch)
+    if ignored:
+        data = {"ignoredIndices": ignored, "ignoredIds": ignored_ids}
+        session.answer(request.req_id, {"data": data})
+        return
+    frame = session.begin_ok(request.req_id, 0)
+    session.end_ok(frame, request.req_id)
+
+
+def _may_end(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> bool:
+    if job.state in (DONE, DEAD):
+        return False
+    try:
+        check_lease(session, job, name, token)
+    except Refused:
+        return False
+    return True
+
+
+def _aligned_tokens(fields: Fields, count: i64) -> list[bytes] | None:
+    value = fields.value(b"tokens")
+    if not isinstance(value, list):
+        return None
+    if len(value) != count:
+        raise Refused("ACKB tokens length must match ids length")
+    return [one.encode() if isinstance(one, str) else b"" for one in value]
+
+
+def _aligned_results(fields: Fields, count: i64) -> list[bytes] | None:
+    start, end = fields.find(b"results")
+    if start < 0:
+        return None
+    data = fields.data
+    found, at = array_header(data, start, end)
+    if found < 0:
+        return None
+    if found != count:
+        raise Refused("ACKB results length must match ids length")
+    results: list[bytes] = []
+    while at < end:
+        after = skip(data, at, end)
+        raw = data[at:after]
+        # Nothing, or JavaScript's undefined.
+        results.append(b"" if raw in (b"\xc0", b"\xd4\x00\x00") else raw)
+        at = after
+    return results
+
+
+def fail_job(session: BunqueueSession, request: Request) -> dict[str, object]:
+    """FAIL: try a job again later, or give it up."""
+    fields = request.fields
+    name = fields.content(b"id")
+    job = None if name is None else find_job(session.yard, name)
+    if job is None or name is None:
+        shown = "" if name is None else name.decode("utf-8", "replace")
+        raise Refused(f"Job not found or not in processing state: {shown}")
+    if job.state == DEAD or (job.state == DONE and fields.has(b"token")):
+        return already_final()
+    check_lease(session, job, name, fields.content(b"token"))
+    lines = fields.texts(b"stack") or []
+    kept = lines[: int(job.policy.stack_limit)]
+    fail(
+        session.yard,
+        job,
+        fields.text(b"error") or "Unknown error",
+        request.now_ms,
+        stack="\n".join(line.strip()[:1024] for line in kept),
+        is_final=fields.is_true(b"unrecoverable"),
+        is_removed=fields.is_true(b"removeOnFail"),
+    )
+    session.door.failed_count += 1
+    return {}
+
+
+def job_ids(jobs: list[Job]) -> list[object]:
+    """Return the ids of jobs as clients know them."""
+    return [id_bytes(job).decode() for job in jobs]

@@ -1,0 +1,76 @@
+"""What all bunqueue connections share: yard, limits, counters, leases without a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.dead import watch
+from jobyard.model.queue import Holder, Lease, Waiter
+from jobyard.sessions.bunqueue.rates import Rates
+from jobyard.sessions.bunqueue.surroundings import Surroundings
+from jobyard.sessions.bunqueue.webhooks import Webhooks
+from jobyard.sessions.bunqueue.workers import Workers
+
+__all__ = ["Answer", "BunqueueDoor", "Command", "Surroundings"]
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.policy import Policy
+    from jobyard.sessions.bunqueue.request import Request
+    from jobyard.sessions.bunqueue.session import BunqueueSession
+
+Answer = dict[str, object]
+Command = Callable[["BunqueueSession", "Request"], "Answer | None"]
+
+
+@final
+class Nobody(Holder):
+    """Holds leases whose connection is gone; they end by their deadline or by their token."""
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:
+        """Nobody waits."""
+        raise AssertionError((waiter.key, lease.key))
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
+        """Nobody waits."""
+        raise AssertionError((waiter.key, is_deadline_soon))
+
+
+@final
+class BunqueueDoor:
+    """State common to the bunqueue sessions of one server."""
+
+    def __init__(self, yard: Yard, surroundings: Surroundings, now_ms: i64) -> None:
+        self.yard = yard
+        self.surroundings = surroundings
+        self.started_ms: i64 = now_ms
+        self.is_draining: bool = False
+        self.commands: dict[bytes, Command] = {}
+        self.tokens: list[bytes] = []
+        # Requests of one connection in one window; 0 for no limit.
+        self.requests_max: i64 = 0
+        self.window_ms: i64 = 60_000
+        # How long a frame may stay incomplete without another byte of it.
+        self.idle_ms: i64 = 60_000
+        self.orphans = yard.new_book(Nobody())
+        # Encoded fields that depend on the policy alone, by its number.
+        self.shapes: dict[int, bytes] = {}
+        self.plain_shapes: dict[int, bytes] = {}
+        # Policies of jobs for which nothing but a name was asked.
+        self.plain_policies: dict[str, Policy] = {}
+        self.workers = Workers(yard)
+        self.webhooks = Webhooks(yard, surroundings)
+        self.rates = Rates(now_ms)
+        self.sessions_count: i64 = 0
+        self.pushed_count: i64 = 0
+        self.pulled_count: i64 = 0
+        self.completed_count: i64 = 0
+        self.failed_count: i64 = 0
+        watch(yard, now_ms)
+
+    def wall_ms(self, steady_ms: i64) -> i64:
+        """Return the wall time of a moment."""
+        return steady_ms + self.yard.journal.wall_offset_ms

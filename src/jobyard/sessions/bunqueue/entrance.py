@@ -1,0 +1,26 @@
+"""Where bunqueue connections come in: makes their sessions."""
+
+from typing import final
+
+from jobyard.engine.schedule import crons_of
+from jobyard.sessions.bunqueue.commands import COMMANDS
+from jobyard.sessions.bunqueue.control import arm_rate_ends
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.repeats import DoorCounsel
+from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.session import Entrance, Peer, Session
+
+
+@final
+class BunqueueEntrance(Entrance):
+    """Makes the sessions of one door."""
+
+    def __init__(self, door: BunqueueDoor) -> None:
+        self._door = door
+        door.commands = COMMANDS
+        crons_of(door.yard).counsel = DoorCounsel(door)
+        arm_rate_ends(door.yard, door.started_ms)
+
+    def enter(self, peer: Peer) -> Session:
+        """Return the session of a new connection."""
+        return BunqueueSession(self._door, peer)

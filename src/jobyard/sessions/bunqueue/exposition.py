@@ -1,0 +1,147 @@
+"""What Prometheus is told: the names of the original for everything that this server can count."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.lists import count_of
+from jobyard.engine.schedule import crons_of
+from jobyard.model.job import DEAD, DELAYED, LEASED, READY
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.registry import worker_stats
+
+# Queues with lines of their own: a scraper keeps a series for each.
+QUEUES_SHOWN: Final = 100
+
+_STATES: Final = (
+    ("waiting", READY),
+    ("delayed", DELAYED),
+    ("active", LEASED),
+    ("dlq", DEAD),
+)
+
+
+@final
+class _Text:
+    """Lines in the exposition format."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, name: str, kind: str, help_text: str) -> None:
+        self.lines.append(f"# HELP {name} {help_text}")
+        self.lines.append(f"# TYPE {name} {kind}")
+
+    def gauge(self, name: str, help_text: str, value: float) -> None:
+        self.begin(name, "gauge", help_text)
+        self.lines.append(f"{name} {_number(value)}")
+
+    def counter(self, name: str, help_text: str, value: float) -> None:
+        self.begin(name, "counter", help_text)
+        self.lines.append(f"{name} {_number(value)}")
+
+    def done(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def label_text(value: str) -> str:
+    """Return a label's value as it stands between quotes."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
+    """Return everything that can be told."""
+    text = _Text()
+    _tell_jobs(text, door)
+    text.gauge(
+        "bunqueue_uptime_seconds",
+        "Time since the start.",
+        round(float(now_ms - door.started_ms) / 1000.0, 3),
+    )
+    text.gauge("bunqueue_cron_jobs_registered", "Schedules.", len(crons_of(door.yard).by_name))
+    _tell_workers(text, door, now_ms)
+    text.gauge("bunqueue_webhooks_registered", "Webhooks.", len(door.webhooks.by_id))
+    text.gauge(
+        "bunqueue_webhooks_enabled", "Webhooks switched on.", float(door.webhooks.enabled_count())
+    )
+    _tell_process(text, door, journal_size)
+    _tell_queues(text, door)
+    return text.done()
+
+
+def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
+    yard = door.yard
+    text.gauge("bunqueue_jobs_waiting", "Jobs that are ready.", float(yard.ready_count))
+    text.gauge("bunqueue_jobs_delayed", "Jobs that are delayed.", float(yard.delayed_count))
+    text.gauge("bunqueue_jobs_active", "Jobs that run.", float(yard.leased_count))
+    text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
+    text.gauge("bunqueue_jobs_completed", "Done jobs that are kept.", float(yard.done_count))
+    since = "since the start."
+    text.counter("bunqueue_jobs_pushed_total", f"Jobs pushed {since}", float(door.pushed_count))
+    text.counter("bunqueue_jobs_pulled_total", f"Jobs pulled {since}", float(door.pulled_count))
+    text.counter(
+        "bunqueue_jobs_completed_total", f"Jobs completed {since}", float(door.completed_count)
+    )
+    text.counter(
+        "bunqueue_jobs_failed_total", f"Runs that failed {since}", float(door.failed_count)
+    )
+
+
+def _tell_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
+    door.workers.drop_lost(now_ms)
+    told = worker_stats(door, now_ms)
+    for key, name, help_text in (
+        ("total", "workers_registered", "Workers."),
+        ("active", "workers_active", "Workers heard of lately."),
+        ("activeJobs", "worker_active_jobs", "Jobs that workers say they run."),
+        ("concurrencySlots", "worker_concurrency_slots", "Jobs that workers could run."),
+    ):
+        text.gauge(f"bunqueue_{name}", help_text, _count(told[key]))
+    for key, name, help_text in (
+        ("totalProcessed", "workers_processed_total", "Jobs that workers say they processed."),
+        ("totalFailed", "workers_failed_total", "Jobs that workers say failed."),
+    ):
+        text.counter(f"bunqueue_{name}", help_text, _count(told[key]))
+
+
+def _count(value: object) -> float:
+    assert isinstance(value, int)
+    return float(value)
+
+
+def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
+    error = door.surroundings.disk_error()
+    is_full = door.yard.journal.is_full
+    memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
+    text.gauge("bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if error else 0)
+    text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
+    text.gauge("bunqueue_process_resident_memory_bytes", "Resident memory.", memory)
+    text.gauge("process_resident_memory_bytes", "Resident memory.", memory)
+    text.gauge("bunqueue_sqlite_database_size_bytes", "Files of the journal.", float(journal_size))
+    text.counter(
+        "process_cpu_seconds_total", "Processor time.", round(door.surroundings.cpu_s(), 3)
+    )
+    text.gauge(
+        "process_start_time_seconds",
+        "When the process began.",
+        round(float(door.wall_ms(door.started_ms)) / 1000.0, 3),
+    )
+    text.begin("bunqueue_connections", "gauge", "Connections.")
+    text.lines.append(f'bunqueue_connections{{transport="tcp"}} {door.sessions_count}')
+
+
+def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
+    queues = door.yard.queues
+    shown = list(queues.values())[:QUEUES_SHOWN]
+    for word, state in _STATES:
+        name = f"bunqueue_queue_jobs_{word}"
+        text.begin(name, "gauge", f"Jobs of one queue, {word}.")
+        for queue in shown:
+            label = label_text(queue.name)
+            text.lines.append(f'{name}{{queue="{label}"}} {int(count_of(queue, state))}')
+    text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
+    text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))

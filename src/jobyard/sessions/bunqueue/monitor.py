@@ -1,0 +1,354 @@
+"""Commands about the connection and the server: Hello, Auth, Ping, and what the server counts.
+
+Everything told is true of this server. Names of the original for things that do not exist here
+(caches, backups, heaps of a collector) are left out where a client can do without them, and stand
+for the nearest thing where it cannot: the database is the journal.
+"""
+
+import hmac
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.lists import Choice, count_of, page, prioritized_count
+from jobyard.engine.schedule import crons_of
+from jobyard.errors import Refused
+from jobyard.model.extra import Outcome
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
+from jobyard.model.meter import Meter
+from jobyard.model.queue import Queue
+from jobyard.sessions.bunqueue import options
+from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.sessions.bunqueue.exposition import prometheus_text
+from jobyard.sessions.bunqueue.ids import id_text
+from jobyard.sessions.bunqueue.query import get_counts_per_priority, get_job_counts, is_paused
+from jobyard.sessions.bunqueue.registry import worker_stats, worker_value
+from jobyard.sessions.bunqueue.request import Request
+from jobyard.sessions.bunqueue.schedules import cron_value
+from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.bunqueue.shape import created_ms, job_value, number_value, shown_priority
+from jobyard.wire.msgpack_read import Fields
+
+PROTOCOL_VERSION: Final = 3
+VERSION: Final = "2.9.5"
+
+COUNT_MAX: Final = 1_000_000_000
+# Averages are taken over the newest done jobs of so many queues.
+SAMPLE_QUEUES: Final = 100
+SAMPLE_JOBS: Final = 20
+DASHBOARD_QUEUES: Final = 1000
+DASHBOARD_JOBS: Final = 50
+PREVIEW_JOBS: Final = 10
+
+
+def hello(_session: BunqueueSession, request: Request) -> Answer:
+    """Agree on the lower of the two versions."""
+    asked = request.fields.integer(b"protocolVersion", PROTOCOL_VERSION)
+    version = max(1, min(asked, PROTOCOL_VERSION))
+    capabilities = (
+        ["pipelining"] if version < PROTOCOL_VERSION else ["pipelining", "separate-job-name"]
+    )
+    return {
+        "protocolVersion": version,
+        "capabilities": capabilities,
+        "server": "bunqueue",
+        "version": VERSION,
+    }
+
+
+def auth(session: BunqueueSession, request: Request) -> Answer:
+    """Let a connection in that knows a token."""
+    token = request.fields.content(b"token") or b""
+    is_right = False
+    for known in session.door.tokens:
+        # All are compared, so that the time taken tells nothing.
+        is_right = hmac.compare_digest(known, token) or is_right
+    if not is_right:
+        raise Refused("Invalid token")
+    session.is_known = True
+    return {}
+
+
+def ping(session: BunqueueSession, request: Request) -> Answer:
+    """Tell that the server is there, and its time."""
+    return {"data": {"pong": True, "time": float(session.door.wall_ms(request.now_ms))}}
+
+
+# -- what is counted ---------------------------------------------------------------------------
+
+
+def stats(session: BunqueueSession, request: Request) -> Answer:
+    """Stats: what there is now, under the names of the protocol and of the original."""
+    yard = session.yard
+    door = session.door
+    door.rates.look(door.pushed_count, door.pulled_count, request.now_ms)
+    waiting = int(yard.ready_count)
+    active = int(yard.leased_count)
+    return {
+        "stats": {
+            "queued": waiting,
+            "waiting": waiting,
+            "processing": active,
+            "active": active,
+            "delayed": int(yard.delayed_count),
+            "waitingChildren": int(yard.blocked_count),
+            "dlq": int(yard.dead_count),
+            "completed": int(yard.done_count),
+            "failed": int(door.failed_count),
+            "uptime": int(request.now_ms - door.started_ms),
+            "pushPerSec": door.rates.push_rate,
+            "pullPerSec": door.rates.pull_rate,
+        }
+    }
+
+
+def metrics(session: BunqueueSession, request: Request) -> Answer:
+    """Metrics: totals since the start; of one queue, if it is named, minute by minute."""
+    if request.fields.has(b"queue"):
+        return _queue_metrics(session, request.fields)
+    door = session.door
+    wait_ms, run_ms = recent_averages(door)
+    return {
+        "metrics": {
+            "totalPushed": int(door.pushed_count),
+            "totalPulled": int(door.pulled_count),
+            "totalCompleted": int(door.completed_count),
+            "totalFailed": int(door.failed_count),
+            "avgLatencyMs": wait_ms,
+            "avgProcessingMs": run_ms,
+            "memoryUsageMb": door.surroundings.memory_mb(),
+            "sqliteSizeMb": round(journal_bytes(door) / (1 << 20), 2),
+            "activeConnections": int(door.sessions_count),
+        }
+    }
+
+
+def _queue_metrics(session: BunqueueSession, fields: Fields) -> Answer:
+    name = options.queue_name(fields)
+    kind = options.text(fields, b"type")
+    if kind not in ("completed", "failed"):
+        raise Refused("Metrics type must be 'completed' or 'failed'")
+    meters = session.yard.meters.get(name)
+    meter = Meter() if meters is None else meters.done if kind == "completed" else meters.failed
+    counts = meter.by_minute()
+    total = len(counts)
+    start = options.number(fields, b"start", 0, -COUNT_MAX, COUNT_MAX)
+    end = options.number(fields, b"end", -1, -COUNT_MAX, COUNT_MAX)
+    first = int(max(0, start + total) if start < 0 else start)
+    after = int(max(0, (end + total if end < 0 else end) + 1))
+    last_ms = float(session.door.wall_ms(meter.last_ms)) if meter.total > 0 else 0
+    return {
+        "data": {
+            "meta": {
+                "count": int(meter.total),
+                "prevTS": last_ms,
+                "prevCount": int(meter.last_count),
+            },
+            "data": counts[first:after],
+            "count": total,
+        }
+    }
+
+
+def recent_averages(door: BunqueueDoor) -> tuple[float, float]:
+    """Return how long jobs that are done waited for their last run, and how long it took, in ms.
+
+    Over the newest of those that are kept, so it needs no count of its own.
+    """
+    waited: i64 = 0
+    ran: i64 = 0
+    count: i64 = 0
+    for queue in list(door.yard.queues.values())[:SAMPLE_QUEUES]:
+        for item in reversed(queue.done.items[-SAMPLE_JOBS:]):
+            assert isinstance(item, Outcome)
+            if item.pos == 0 and item.started_ms > 0:
+                count += 1
+                waited += max(0, item.started_ms - item.job.due_ms)
+                ran += max(0, item.ended_ms - item.started_ms)
+    if count == 0:
+        return 0.0, 0.0
+    return round(float(waited) / float(count), 2), round(float(ran) / float(count), 2)
+
+
+def journal_bytes(door: BunqueueDoor) -> i64:
+    """Return the size of the journal's files."""
+    size: i64 = 0
+    for segment in door.yard.journal.segments.values():
+        size += segment.size
+    return size
+
+
+def prometheus(session: BunqueueSession, request: Request) -> Answer:
+    """Prometheus: the same for a scraper."""
+    text = prometheus_text(session.door, journal_bytes(session.door), request.now_ms)
+    return {"data": {"metrics": text}}
+
+
+def storage_value(door: BunqueueDoor) -> dict[str, object]:
+    """Return how the disk is."""
+    error = door.surroundings.disk_error()
+    since: object = None
+    if error:
+        since = float(door.wall_ms(door.surroundings.disk_error_since_ms()))
+    return {"diskFull": door.yard.journal.is_full, "error": error or None, "since": since}
+
+
+def storage_status(session: BunqueueSession, _request: Request) -> Answer:
+    """StorageStatus: tell how the disk is."""
+    return {"data": storage_value(session.door)}
+
+
+def compact_memory(session: BunqueueSession, _request: Request) -> Answer:
+    """CompactMemory: forget what is only kept to be quick. Jobs take no more than they need."""
+    door = session.door
+    door.shapes.clear()
+    door.plain_shapes.clear()
+    door.plain_policies.clear()
+    return {}
+
+
+# -- dashboards --------------------------------------------------------------------------------
+
+
+def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
+    """DashboardOverview: everything at a glance."""
+    door = session.door
+    yard = session.yard
+    now_ms = request.now_ms
+    door.rates.look(door.pushed_count, door.pulled_count, now_ms)
+    door.workers.drop_lost(now_ms)
+    wait_ms, run_ms = recent_averages(door)
+    workers = worker_stats(door, now_ms)
+    rows: list[object] = [worker_value(door, one, now_ms) for one in door.workers.by_id.values()]
+    memory_mb = round(door.surroundings.memory_mb())
+    data: dict[str, object] = {
+        "stats": {
+            "waiting": int(yard.ready_count),
+            "active": int(yard.leased_count),
+            "delayed": int(yard.delayed_count),
+            "completed": int(yard.done_count),
+            "dlq": int(yard.dead_count),
+            "totalPushed": int(door.pushed_count),
+            "totalPulled": int(door.pulled_count),
+            "totalCompleted": int(door.completed_count),
+            "totalFailed": int(door.failed_count),
+            "uptime": int(now_ms - door.started_ms),
+        },
+        "throughput": {
+            "pushPerSec": door.rates.push_rate,
+            "pullPerSec": door.rates.pull_rate,
+        },
+        "latency": {"averages": {"waitMs": wait_ms, "processingMs": run_ms}, "percentiles": {}},
+        "memory": {"heapUsed": memory_mb, "heapTotal": memory_mb, "rss": memory_mb},
+        "collections": {
+            "jobs": int(yard.jobs.count),
+            "queues": len(yard.queues),
+            "customIds": len(yard.names.custom),
+        },
+        "workers": {"total": workers["total"], "active": workers["active"], "list": rows},
+        "crons": [cron_value(cron) for cron in crons_of(yard).by_name.values()],
+        "storage": storage_value(door),
+        "timestamp": float(door.wall_ms(now_ms)),
+    }
+    return {"data": data}
+
+
+def queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
+    """Return one line of a list of queues."""
+    return {
+        "name": queue.name,
+        "waiting": int(count_of(queue, READY)),
+        "prioritized": int(prioritized_count(queue)),
+        "delayed": int(count_of(queue, DELAYED)),
+        "active": int(count_of(queue, LEASED)),
+        "waitingChildren": int(count_of(queue, BLOCKED)),
+        "completed": int(count_of(queue, DONE)),
+        "dlq": int(count_of(queue, DEAD)),
+        "paused": is_paused(queue, now_ms),
+    }
+
+
+def dashboard_queues(session: BunqueueSession, request: Request) -> Answer:
+    """DashboardQueues: all queues in the order of their names, or a page of them."""
+    fields = request.fields
+    limit = int(options.number(fields, b"limit", DASHBOARD_QUEUES, 0, DASHBOARD_QUEUES))
+    offset = int(options.number(fields, b"offset", 0, 0, COUNT_MAX))
+    queues = session.yard.queues
+    names = sorted(queues)
+    rows: list[object] = [
+        queue_row(queues[name], request.now_ms) for name in names[offset : offset + limit]
+    ]
+    now_ms = float(session.door.wall_ms(request.now_ms))
+    return {"data": {"queues": rows, "total": len(names), "timestamp": now_ms}}
+
+
+def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
+    """DashboardQueue: one queue, with its first dead jobs and, if asked for, others."""
+    fields = request.fields
+    door = session.door
+    name = options.queue_name(fields)
+    queue = session.yard.queues.get(name)
+    is_held = queue is not None and is_paused(queue, request.now_ms)
+    data: dict[str, object] = {
+        "name": name,
+        "counts": get_job_counts(session, request)["counts"],
+        "paused": is_held,
+        "priorityCounts": get_counts_per_priority(session, request)["counts"],
+        "dlqPreview": [] if queue is None else _dead_preview(door, queue),
+        "timestamp": float(door.wall_ms(request.now_ms)),
+    }
+    if fields.is_true(b"includeJobs"):
+        limit = options.number(fields, b"jobsLimit", PREVIEW_JOBS, 0, DASHBOARD_JOBS)
+        ready = _summaries(door, queue, READY, limit)
+        data["jobs"] = {
+            "waiting": [] if is_held else ready,
+            "active": _summaries(door, queue, LEASED, limit),
+            "delayed": _summaries(door, queue, DELAYED, limit),
+            "paused": ready if is_held else [],
+        }
+    return {"data": data}
+
+
+def _dead_preview(door: BunqueueDoor, queue: Queue) -> list[object]:
+    shown: list[object] = []
+    for item in queue.dead.items:
+        if len(shown) == PREVIEW_JOBS:
+            break
+        assert isinstance(item, Outcome)
+        if item.pos == 0:
+            shown.append(job_value(door, item.job))
+    return shown
+
+
+def _summaries(door: BunqueueDoor, queue: Queue | None, state: i64, limit: i64) -> list[object]:
+    if queue is None:
+        return []
+    choice = Choice(frozenset((int(state),)))
+    jobs = page(door.yard, queue, choice, 0, limit, oldest_first=True)
+    return [_summary(door, job) for job in jobs]
+
+
+def _summary(door: BunqueueDoor, job: Job) -> dict[str, object]:
+    return {
+        "id": id_text(job),
+        "priority": int(shown_priority(job)),
+        "createdAt": float(created_ms(door, job)),
+        "runAt": float(door.wall_ms(job.due_ms)),
+        "attempts": int(job.attempts),
+        "progress": 0 if job.extra is None else number_value(job.extra.progress),
+    }
+
+
+COMMANDS: Final[dict[bytes, Command]] = {
+    b"Hello": hello,
+    b"Auth": auth,
+    b"Ping": ping,
+    b"Stats": stats,
+    b"Metrics": metrics,
+    b"Prometheus": prometheus,
+    b"StorageStatus": storage_status,
+    b"CompactMemory": compact_memory,
+    b"DashboardOverview": dashboard_overview,
+    b"DashboardQueues": dashboard_queues,
+    b"DashboardQueue": dashboard_queue,
+}

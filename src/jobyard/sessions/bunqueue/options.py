@@ -1,0 +1,284 @@
+"""Reads what a PUSH asks for, checks it, and says no in the words of the original."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.put import Wish, intern
+from jobyard.errors import Refused
+from jobyard.model.extra import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, Extra
+from jobyard.model.job import BUNQUEUE, MSGPACK
+from jobyard.model.policy import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_FIXED,
+    CHILD_CONTINUES_PARENT,
+    CHILD_FAILS_PARENT,
+    CHILD_IGNORED,
+    CHILD_REMOVED,
+    DURABLE,
+    LIFO,
+    REMOVE_DEAD,
+    REMOVE_DONE,
+    Policy,
+)
+from jobyard.model.rules import DAY_MS
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.repeats import check_repeat
+from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL, KIND_TEXT, kind_of
+from jobyard.wire.msgpack_read import Fields, read_fields
+from jobyard.wire.msgpack_write import Raw, encode
+
+NAME_MAX: Final = 256
+YEAR_MS: Final = 365 * DAY_MS
+DATA_MAX: Final = 10 << 20
+PRIORITY_MAX: Final = 1_000_000
+GROUP_PRIORITY_MAX: Final = 2_097_151
+ATTEMPTS_MAX: Final = 1000
+ATTEMPTS_DEFAULT: Final = 3
+BACKOFF_MS_DEFAULT: Final = 1000
+BACKOFF_CAP_MS: Final = 3_600_000
+
+_NIL: Final = b"\xc0"
+_MARKS_IN_NAME: Final = b"_-."
+# As sent, shown again, and of no further meaning to the engine.
+_MARKS: Final = (
+    b"tags",
+    b"dependsOn",
+    b"childrenIds",
+    b"parentId",
+    b"repeat",
+    b"debounceId",
+    b"debounceTtl",
+)
+
+
+def queue_name(fields: Fields) -> str:
+    """Return the queue a command names."""
+    name = fields.content(b"queue")
+    if not name:
+        raise Refused("Queue name is required")
+    if len(name) > NAME_MAX:
+        raise Refused("Queue name too long (max 256 characters)")
+    for byte in name:
+        # Letters, digits, and _ - . :
+        if not (
+            97 <= byte <= 122 or 48 <= byte <= 58 or 65 <= byte <= 90 or byte in _MARKS_IN_NAME
+        ):
+            raise Refused("Queue name contains invalid characters")
+    return name.decode()
+
+
+def number(fields: Fields, key: bytes, otherwise: i64, least: i64, most: i64) -> i64:
+    """Return a whole number within bounds; a field that is not there is `otherwise`."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return otherwise
+    return checked(key.decode(), fields.value(key), least, most)
+
+
+def checked(name: str, value: object, least: i64, most: i64) -> i64:
+    """Return a value as a whole number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(f"{name} must be a number")
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  NaN
+        raise Refused(f"{name} must be a finite number")
+    if value != int(value):
+        raise Refused(f"{name} must be an integer")
+    whole = int(value)
+    if whole < least:
+        raise Refused(f"{name} must be at least {least}")
+    if whole > most:
+        raise Refused(f"{name} must be at most {most}")
+    return whole
+
+
+def text(fields: Fields, key: bytes) -> str:
+    """Return a text, or nothing if there is none."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return ""
+    value = fields.text(key)
+    if value is None:
+        raise Refused(f"{key.decode()} must be a string")
+    return value
+
+
+def job_data(fields: Fields) -> bytes:
+    """Return the data of a job as it came."""
+    data = fields.raw(b"data")
+    if data is None:
+        raise Refused("Job data is required")
+    if len(data) > DATA_MAX:
+        raise Refused("Job data too large (max 10MB)")
+    return data
+
+
+def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
+    """Return what one PUSH, or one entry of a PUSHB, asks for."""
+    data = job_data(fields)
+    wish = Wish(BUNQUEUE, MSGPACK, data)
+    wish.own_ms = door.wall_ms(now_ms)
+    name = _job_name(fields, data)
+    if fields.count() <= 5 and _is_plain(fields):
+        wish.policy = _plain_policy(door, name)
+        return wish
+    wish.delay_ms = number(fields, b"delay", 0, 0, YEAR_MS)
+    wish.policy = intern(door.yard, _policy(fields, name))
+    wish.extra = _extra(fields, now_ms)
+    if wish.extra is not None and wish.extra.group_id:
+        wish.rank = number(fields, b"priority", 0, 0, GROUP_PRIORITY_MAX)
+    else:
+        wish.rank = -number(fields, b"priority", 0, -PRIORITY_MAX, PRIORITY_MAX)
+    stamped_ms = fields.number(b"timestamp", 0.0)
+    if stamped_ms > 0:
+        wish.own_ms = int(stamped_ms)
+    return wish
+
+
+def _is_plain(fields: Fields) -> bool:
+    """Tell whether nothing but command, queue, data, name and request id is there."""
+    known: i64 = 0
+    for key in (b"cmd", b"queue", b"data", b"reqId", b"name"):
+        if fields.find(key)[0] >= 0:
+            known += 1
+    return known == fields.count()
+
+
+def _job_name(fields: Fields, data: bytes) -> str:
+    kind = fields.kind(b"name")
+    name: str | None = None
+    if kind == KIND_TEXT:
+        name = fields.text(b"name")
+    elif kind not in (KIND_ABSENT, KIND_NIL):
+        raise Refused("name must be a string")
+    elif kind_of(data, 0) == KIND_MAP:
+        # Older clients put the name into the data, where it stays.
+        inside = read_fields(data, 0, len(data))
+        name = None if inside is None else inside.text(b"name")
+        if name is None or not 1 <= len(name) <= NAME_MAX:
+            return "default"
+    if name is None:
+        return "default"
+    if not 1 <= len(name) <= NAME_MAX:
+        raise Refused("Job name must be between 1 and 256 characters")
+    return name
+
+
+def _plain_policy(door: BunqueueDoor, name: str) -> Policy:
+    known = door.plain_policies.get(name)
+    if known is not None and known.text in door.yard.policies:
+        return known
+    policy = Policy(0)
+    policy.name = name
+    policy.max_attempts = ATTEMPTS_DEFAULT
+    policy.backoff_ms = BACKOFF_MS_DEFAULT
+    policy.backoff_max_ms = BACKOFF_CAP_MS
+    policy = intern(door.yard, policy)
+    if len(door.plain_policies) > 1024:
+        door.plain_policies.clear()
+    door.plain_policies[name] = policy
+    return policy
+
+
+def _policy(fields: Fields, name: str) -> Policy:
+    policy = Policy(0)
+    policy.name = name
+    policy.max_attempts = number(fields, b"maxAttempts", ATTEMPTS_DEFAULT, 1, ATTEMPTS_MAX)
+    policy.backoff_max_ms = BACKOFF_CAP_MS
+    _read_backoff(fields, policy)
+    policy.timeout_ms = number(fields, b"timeout", 0, 0, DAY_MS)
+    policy.ttl_ms = number(fields, b"ttl", 0, 0, YEAR_MS)
+    policy.stall_ms = number(fields, b"stallTimeout", 0, 0, DAY_MS)
+    policy.stack_limit = number(fields, b"stackTraceLimit", 10, 0, 1000)
+    policy.logs_kept = number(fields, b"keepLogs", -1, 0, 100_000)
+    policy.size_limit = number(fields, b"sizeLimit", -1, 0, DATA_MAX)
+    for key, flag in (
+        (b"lifo", LIFO),
+        (b"removeOnComplete", REMOVE_DONE),
+        (b"removeOnFail", REMOVE_DEAD),
+        (b"durable", DURABLE),
+    ):
+        if fields.is_true(key):
+            policy.flags |= flag
+    for key, failure in (
+        (b"failParentOnFailure", CHILD_FAILS_PARENT),
+        (b"ignoreDependencyOnFailure", CHILD_IGNORED),
+        (b"removeDependencyOnFailure", CHILD_REMOVED),
+        (b"continueParentOnFailure", CHILD_CONTINUES_PARENT),
+    ):
+        if fields.is_true(key):
+            policy.child_failure = failure
+    return policy
+
+
+def _read_backoff(fields: Fields, policy: Policy) -> None:
+    if fields.kind(b"backoff") == KIND_MAP:
+        read_backoff_map(fields.value(b"backoff"), policy)
+    else:
+        policy.backoff_ms = number(fields, b"backoff", BACKOFF_MS_DEFAULT, 0, DAY_MS)
+    if fields.kind(b"backoffConfig") == KIND_MAP:
+        read_backoff_map(fields.value(b"backoffConfig"), policy)
+
+
+def read_backoff_map(value: object, policy: Policy) -> None:
+    """Read {type, delay, maxDelay}."""
+    assert isinstance(value, dict)
+    kind = value.get("type")
+    if kind not in ("fixed", "exponential"):
+        raise Refused("backoff.type must be 'fixed' or 'exponential'")
+    policy.backoff_kind = BACKOFF_FIXED if kind == "fixed" else BACKOFF_EXPONENTIAL
+    delay = value.get("delay", BACKOFF_MS_DEFAULT)
+    policy.backoff_ms = checked("backoff.delay", delay, 0, DAY_MS)
+    longest = value.get("maxDelay")
+    if longest is not None:
+        policy.backoff_max_ms = checked("backoff.maxDelay", longest, 0, DAY_MS)
+
+
+def _extra(fields: Fields, now_ms: i64) -> Extra | None:
+    extra = Extra()
+    extra.custom_id = text(fields, b"jobId") or text(fields, b"customId")
+    extra.unique_key = text(fields, b"uniqueKey")
+    if extra.unique_key:
+        _read_dedup(fields, extra, now_ms)
+    extra.group_id = _group(fields)
+    marks: dict[str, object] = {}
+    for key in _MARKS:
+        if fields.has(key) and not fields.is_nil(key):
+            marks[key.decode()] = Raw(fields.raw(key) or _NIL)
+    check_repeat(fields)
+    if marks:
+        extra.marks = encode(marks)
+    if not (extra.custom_id or extra.unique_key or extra.group_id or extra.marks):
+        return None
+    return extra
+
+
+def _read_dedup(fields: Fields, extra: Extra, now_ms: i64) -> None:
+    extra.key_mode = KEY_PLAIN
+    if fields.kind(b"dedup") != KIND_MAP:
+        return
+    value = fields.value(b"dedup")
+    assert isinstance(value, dict)
+    ttl = value.get("ttl")
+    if ttl is not None:
+        extra.key_ttl_ms = checked("dedup.ttl", ttl, 0, YEAR_MS)
+        if extra.key_ttl_ms > 0:
+            extra.key_until_ms = now_ms + extra.key_ttl_ms
+    if value.get("replace") is True:
+        extra.key_mode = KEY_REPLACES
+    elif value.get("extend") is True:
+        extra.key_mode = KEY_EXTENDS
+
+
+def _group(fields: Fields) -> str:
+    kind = fields.kind(b"groupId")
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return ""
+    name = fields.text(b"groupId")
+    if not name:
+        raise Refused("groupId must be a non-empty string")
+    if len(name) > NAME_MAX:
+        raise Refused("groupId must be at most 256 characters")
+    if "\0" in name:
+        raise Refused("groupId must not contain NUL")
+    return name

@@ -1,0 +1,221 @@
+"""Commands that only look: at one job, or at the jobs of a queue.
+
+Says which words of the protocol mean which states. A ready job is `waiting`, and counted and
+listed once more as `prioritized` if it has a priority; in a paused queue it is `paused` alone.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, page, prioritized_count
+from jobyard.engine.queues import settings_of
+from jobyard.errors import Refused
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.queue import Queue
+from jobyard.sessions.bunqueue import options
+from jobyard.sessions.bunqueue.core import named_job
+from jobyard.sessions.bunqueue.door import Answer, Command
+from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.request import Request
+from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.bunqueue.shape import job_value, number_value, shown_priority, state_text
+from jobyard.wire.msgpack import KIND_ABSENT, KIND_NIL
+from jobyard.wire.msgpack_read import Fields
+from jobyard.wire.msgpack_write import Raw
+from jobyard.wire.payload import to_msgpack
+
+LIST_LIMIT_DEFAULT: Final = 100
+NUMBER_MAX: Final = (1 << 53) - 1
+# A page ends early rather than make a frame that no client may receive.
+LIST_SIZE_MAX: Final = 48 << 20
+
+STATES: Final[dict[str, int]] = {
+    "waiting": READY,
+    "wait": READY,
+    "delayed": DELAYED,
+    "active": LEASED,
+    "completed": DONE,
+    "failed": DEAD,
+    "waiting-children": BLOCKED,
+}
+PRIORITIZED: Final = "prioritized"
+PAUSED: Final = "paused"
+
+
+# -- one job -----------------------------------------------------------------------------------
+
+
+def get_job(session: BunqueueSession, request: Request) -> Answer:
+    """Show a job."""
+    return {"job": job_value(session.door, named_job(session, request.fields))}
+
+
+def get_state(session: BunqueueSession, request: Request) -> Answer:
+    """Tell the state of a job; of one that is not there too."""
+    name = asked_id(request.fields)
+    job = find_job(session.yard, name.encode())
+    return {"id": name, "state": "unknown" if job is None else state_text(job)}
+
+
+def get_result(session: BunqueueSession, request: Request) -> Answer:
+    """Show what a job came to, nil if to nothing; one that is not done has no result at all."""
+    name = asked_id(request.fields)
+    answer: Answer = {"id": name}
+    job = find_job(session.yard, name.encode())
+    if job is not None and job.state == DONE:
+        answer["result"] = result_value(job)
+    return answer
+
+
+def asked_id(fields: Fields) -> str:
+    """Return the id a command names, whether or not there is such a job."""
+    name = fields.text(b"id")
+    if name is None:
+        raise Refused("id must be a string")
+    return name
+
+
+def result_value(job: Job) -> Raw | None:
+    """Return the result of a job that is done, if it has one."""
+    if job.state != DONE:
+        return None
+    outcome = job.outcome()
+    if not outcome.result:
+        return None
+    is_ours = outcome.codec == MSGPACK
+    return Raw(outcome.result if is_ours else to_msgpack(outcome.codec, outcome.result))
+
+
+def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:
+    """Show the job that was put with an id of the client's own."""
+    name = request.fields.text(b"customId")
+    job = None if name is None else session.yard.names.custom.get(name)
+    if job is None:
+        raise Refused("Job not found")
+    return {"job": job_value(session.door, job)}
+
+
+def get_progress(session: BunqueueSession, request: Request) -> Answer:
+    """Tell how far the run of a job is."""
+    job = named_job(session, request.fields)
+    refuse_unless_active(job)
+    extra = job.extra
+    if extra is None:
+        return {"progress": 0, "message": None}
+    return {"progress": number_value(extra.progress), "message": extra.message or None}
+
+
+def refuse_unless_active(job: Job) -> None:
+    """Refuse what can be done only with a job that is run."""
+    if job.state != LEASED:
+        raise Refused(f"Job is not active (current state: {state_text(job)})")
+
+
+# -- the jobs of a queue -----------------------------------------------------------------------
+
+
+def get_jobs(session: BunqueueSession, request: Request) -> Answer:
+    """List jobs, oldest first unless asked otherwise."""
+    fields = request.fields
+    name = options.queue_name(fields)
+    words = state_words(fields)
+    offset = options.number(fields, b"offset", 0, 0, NUMBER_MAX)
+    limit = options.number(fields, b"limit", LIST_LIMIT_DEFAULT, 0, NUMBER_MAX)
+    queue = session.yard.queues.get(name)
+    jobs: list[Job] = []
+    if queue is not None:
+        choice = chosen(queue, words, request.now_ms)
+        oldest_first = not fields.is_false(b"asc")
+        jobs = page(session.yard, queue, choice, offset, limit, oldest_first=oldest_first)
+    shown: list[object] = []
+    size: i64 = 0
+    for job in jobs:
+        value = job_value(session.door, job)
+        size += len(value.data)
+        if size > LIST_SIZE_MAX and shown:
+            break
+        shown.append(value)
+    return {"jobs": shown}
+
+
+def state_words(fields: Fields) -> list[str] | None:
+    """Return the words for the states that are asked for; None for all."""
+    if fields.kind(b"state") in (KIND_ABSENT, KIND_NIL):
+        return None
+    word = fields.text(b"state")
+    if word is not None:
+        return [word]
+    words = fields.texts(b"state")
+    if words is None:
+        raise Refused("state must be a string or an array of strings")
+    return words
+
+
+def chosen(queue: Queue, words: list[str] | None, now_ms: i64) -> Choice:
+    """Return which jobs are meant by words for states; one that is no such word means none."""
+    if words is None:
+        return Choice(ALL_STATES)
+    states = {STATES[word] for word in words if word in STATES}
+    if is_paused(queue, now_ms):
+        # What is ready waits for the queue, and has that word alone.
+        states.discard(READY)
+        if PAUSED in words:
+            states.add(READY)
+        return Choice(frozenset(states))
+    return Choice(frozenset(states), with_prioritized=PRIORITIZED in words)
+
+
+def is_paused(queue: Queue, now_ms: i64) -> bool:
+    """Tell whether a queue gives out no jobs, until it is resumed or for a time."""
+    return settings_of(queue).is_paused or queue.pause_until_ms > now_ms
+
+
+def get_job_counts(session: BunqueueSession, request: Request) -> Answer:
+    """Count the jobs of a queue by state."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    counts: dict[str, object] = {}
+    for word, state in STATES.items():
+        if word != "wait":
+            counts[word] = 0 if queue is None else int(count_of(queue, state))
+    counts[PRIORITIZED] = 0 if queue is None else int(prioritized_count(queue))
+    counts[PAUSED] = 0
+    if queue is not None and is_paused(queue, request.now_ms):
+        counts[PAUSED] = counts["waiting"]
+        counts["waiting"] = 0
+        counts[PRIORITIZED] = 0
+    return {"counts": counts}
+
+
+def get_counts_per_priority(session: BunqueueSession, request: Request) -> Answer:
+    """Count the jobs that wait or are delayed by their priority."""
+    name = options.queue_name(request.fields)
+    queue = session.yard.queues.get(name)
+    counts: dict[str, object] = {}
+    if queue is not None:
+        by_priority: dict[int, int] = {}
+        for job in jobs_in(queue, frozenset((READY, DELAYED))):
+            priority = int(shown_priority(job))
+            by_priority[priority] = by_priority.get(priority, 0) + 1
+        for priority in sorted(by_priority):
+            counts[str(priority)] = by_priority[priority]
+    return {"queue": name, "counts": counts}
+
+
+def count(session: BunqueueSession, request: Request) -> Answer:
+    """Count the jobs of a queue in all states."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    return {"count": 0 if queue is None else int(queue.jobs_count())}
+
+
+COMMANDS: Final[dict[bytes, Command]] = {
+    b"GetJob": get_job,
+    b"GetState": get_state,
+    b"GetResult": get_result,
+    b"GetJobByCustomId": get_job_by_custom_id,
+    b"GetProgress": get_progress,
+    b"GetJobs": get_jobs,
+    b"GetJobCounts": get_job_counts,
+    b"GetCountsPerPriority": get_counts_per_priority,
+    b"Count": count,
+}

@@ -1,0 +1,39 @@
+"""Pushes and pulls a second, as moving averages that need no clock of their own.
+
+They are brought up to date when somebody asks; who asks more than once a second is told the same.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+LEAST_MS: Final = 1000
+# What lies further back than this counts no more.
+SPAN_MS: Final = 10_000
+
+
+@final
+class Rates:
+    """The averages since the last time they were asked for."""
+
+    def __init__(self, now_ms: i64) -> None:
+        self._since_ms: i64 = now_ms
+        self._pushed: i64 = 0
+        self._pulled: i64 = 0
+        self.push_rate: float = 0.0
+        self.pull_rate: float = 0.0
+
+    def look(self, pushed: i64, pulled: i64, now_ms: i64) -> None:
+        """Bring the averages up to date from what has been counted so far."""
+        passed_ms = now_ms - self._since_ms
+        if passed_ms < LEAST_MS:
+            return
+        weight = min(1.0, float(passed_ms) / SPAN_MS)
+        if self._pushed == 0 and self._pulled == 0:
+            weight = 1.0
+        seconds = float(passed_ms) / 1000.0
+        self.push_rate += weight * (float(pushed - self._pushed) / seconds - self.push_rate)
+        self.pull_rate += weight * (float(pulled - self._pulled) / seconds - self.pull_rate)
+        self._since_ms = now_ms
+        self._pushed = pushed
+        self._pulled = pulled

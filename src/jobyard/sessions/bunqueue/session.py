@@ -1,0 +1,392 @@
+"""One bunqueue connection: cuts frames, runs commands, writes answers and events.
+
+The commands of a job's usual life (PUSH, PULL, ACK and their batches) are called directly; all
+others are looked up in the door's table. A command answers at once or, if it waits for a job, later
+and out of order; up to fifty of a connection may wait, then its input does too.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm
+from jobyard.engine.bus import Event, Listener
+from jobyard.engine.end import drop_holder, hand_over
+from jobyard.engine.queues import drop_watch
+from jobyard.engine.take import cancel_wait
+from jobyard.engine.waits import JobWait, Patient
+from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.model.job import BUNQUEUE, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Holder, Lease, Terms, Waiter
+from jobyard.sessions.bunqueue import core, shape
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.request import Pull, Request
+from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
+from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
+from jobyard.wire.msgpack_read import Fields, read_fields
+from jobyard.wire.msgpack_write import (
+    Raw,
+    begin_frame,
+    end_frame,
+    write_ascii,
+    write_bool,
+    write_map,
+    write_text,
+    write_value,
+)
+
+FRAME_SIZE_MAX: Final = 64 << 20
+# Commands of one connection that may wait at a time.
+WAITING_MAX: Final = 50
+
+PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
+
+STORAGE_FULL: Final = "Storage full"
+NIL: Final = 0xC0
+# Deeper than any document, and as deep as clients can read.
+DEPTH_MAX: Final = 512
+
+
+@final
+class Patience(Alarm):
+    """Gives up on a frame of which no more comes."""
+
+    def __init__(self, session: "BunqueueSession") -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._session = session
+
+    def ring(self, now_ms: i64) -> None:
+        """Cut the connection off, unless bytes have come meanwhile."""
+        self._session.look_at_frame(now_ms)
+
+
+@final
+class BunqueueSession(Session, Holder, Listener, Patient):
+    """Commands of one connection."""
+
+    def __init__(self, door: BunqueueDoor, peer: Peer) -> None:
+        super().__init__(peer)
+        self.door = door
+        self.yard = door.yard
+        self.book = door.yard.new_book(self)
+        self.is_known: bool = not door.tokens
+        self.plain_terms: Terms = PLAIN_TERMS
+        # Those of the last pull with an owner; a worker says the same every time.
+        self.owned_terms: Terms | None = None
+        self.pulls: dict[Waiter, Pull] = {}
+        self.job_waits: dict[JobWait, bytes] = {}
+        # The queue whose events are wanted; None for no events.
+        self.events_of: str | None = None
+        self._tells_news: bool = False
+        # Workers that registered here leave with the connection.
+        self.worker_ids: list[str] = []
+        self._parts: list[bytes] = []
+        self._have: i64 = 0
+        self._need: i64 = 4
+        self._heard_ms: i64 = 0
+        self._patience = Patience(self)
+        self._input_ended: bool = False
+        self._window_ends_ms: i64 = 0
+        self._requests: i64 = 0
+        door.sessions_count += 1
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command; keep what is not complete, or must wait."""
+        self._heard_ms = now_ms
+        if self._parts:
+            # A long frame is put together once, not with every piece that comes.
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+        self.is_stalled = False
+        at: i64 = 0
+        size: i64 = len(data)
+        while not self.is_finished:
+            if size - at < 4:
+                self._keep(data, at, 4)
+                return
+            length: i64 = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+            if length > FRAME_SIZE_MAX:
+                self.refuse(
+                    b"", f"Frame too large: {length} bytes exceeds maximum {FRAME_SIZE_MAX}"
+                )
+                self.is_finished = True
+                return
+            if size - at < 4 + length:
+                self._keep(data, at, 4 + length)
+                return
+            if len(self.out) > OUTPUT_MAX or self._waiting_count() >= WAITING_MAX:
+                self.is_stalled = len(self.out) > OUTPUT_MAX
+                self._keep(data, at, 4 + length)
+                return
+            self._run(data, at + 4, at + 4 + length, now_ms)
+            at += 4 + length
+
+    def _keep(self, data: bytes, at: i64, need: i64) -> None:
+        rest = data[at:] if at > 0 else data
+        self._have = len(rest)
+        self._need = need
+        if rest:
+            self._parts = [rest]
+            if self._have < need and self._patience.pos < 0:
+                self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
+
+    def look_at_frame(self, now_ms: i64) -> None:
+        """Give up on a frame that has not grown for too long."""
+        if not self._parts or self._have >= self._need or self.is_finished:
+            return
+        until_ms = self._heard_ms + self.door.idle_ms
+        if now_ms < until_ms:
+            self.yard.arm(self._patience, until_ms)
+            return
+        self.is_finished = True
+        self.peer.stirred()
+
+    def _waiting_count(self) -> i64:
+        return len(self.pulls) + len(self.job_waits)
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with what was sent ahead."""
+        if self._parts and self._have >= self._need:
+            self.receive(b"", now_ms)
+        if self._input_ended and not self.is_stalled and not self._waiting_count():
+            self.is_finished = True
+
+    def half_close(self, now_ms: i64) -> None:
+        """Answer all who wait: nothing more comes from this peer."""
+        for waiter in list(self.pulls):
+            cancel_wait(self.yard, waiter)
+            self._answer_pull(waiter, [])
+        for wait in list(self.job_waits):
+            self.yard.disarm(wait)
+            self.yard.waits.remove(wait)
+            self.job_done(wait, None)
+        self.resume(now_ms)
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; then there is no more to come."""
+        self._input_ended = True
+        self.half_close(now_ms)
+
+    def closed(self, now_ms: i64) -> None:
+        """Give back jobs and places in line."""
+        self.is_finished = True
+        self.yard.disarm(self._patience)
+        for waiter, pull in self.pulls.items():
+            cancel_wait(self.yard, waiter)
+            self._leave(pull)
+        self.pulls.clear()
+        for wait in self.job_waits:
+            self.yard.disarm(wait)
+            self.yard.waits.remove(wait)
+        self.job_waits.clear()
+        if self.events_of is not None:
+            self.events_of = None
+            self.yard.bus.remove(self)
+        for worker_id in self.worker_ids:
+            self.door.workers.leave(worker_id)
+        drop_holder(self.yard, self.book, self.door.orphans, now_ms)
+        self._parts = []
+        self.door.sessions_count -= 1
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
+        return self._have if self._parts and self._have >= self._need else 0
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _run(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
+        fields: Fields | None = None
+        if end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX):
+            fields = read_fields(data, at, end)
+        if self.door.requests_max > 0 and not self._may_ask(now_ms):
+            req_id = b"" if fields is None else _text_req_id(fields)
+            self.refuse(req_id, "Rate limit exceeded")
+            return
+        if fields is None:
+            # A whole value that is no map is a message, if no command; nothing at all is neither.
+            is_message = (
+                skip(data, at, end) == end
+                and data[at] != NIL
+                and (end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX))
+            )
+            self.refuse(b"", "Invalid command" if is_message else "Invalid command format")
+            return
+        name = fields.content(b"cmd")
+        if not name:
+            if fields.kind(b"cmd") == KIND_INTEGER:
+                name = str(fields.integer(b"cmd", 0)).encode()
+            else:
+                self.refuse(_text_req_id(fields), "Invalid command")
+                return
+        request = Request(fields, name, now_ms)
+        if not self.is_known and name != b"Auth":
+            self.refuse(_text_req_id(fields), "Not authenticated")
+            return
+        try:
+            self._dispatch(request)
+        except (YardFull, StorageFull):
+            self.refuse(request.req_id, STORAGE_FULL)
+        except Refused as refusal:
+            self.refuse(request.req_id, str(refusal))
+
+    def _dispatch(self, request: Request) -> None:
+        name = request.name
+        if name == b"PUSH":
+            core.push(self, request)
+        elif name == b"PULL":
+            core.pull(self, request, is_batch=False)
+        elif name == b"ACK":
+            core.ack(self, request)
+        elif name == b"PUSHB":
+            core.push_batch(self, request)
+        elif name == b"PULLB":
+            core.pull(self, request, is_batch=True)
+        elif name == b"ACKB":
+            core.ack_batch(self, request)
+        else:
+            command = self.door.commands.get(name)
+            if command is None:
+                raise Refused(f"Unknown command: {name.decode('utf-8', 'replace')}")
+            answer = command(self, request)
+            if answer is not None:
+                self.answer(request.req_id, answer)
+
+    def _may_ask(self, now_ms: i64) -> bool:
+        if now_ms >= self._window_ends_ms:
+            self._window_ends_ms = now_ms + self.door.window_ms
+            self._requests = 0
+        self._requests += 1
+        return self._requests <= self.door.requests_max
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def wait_for(self, number: i64) -> None:
+        """Send nothing of what was written before batch `number` is safe."""
+        self.awaits = max(self.awaits, number)
+
+    def begin_ok(self, req_id: bytes, count: i64) -> i64:
+        """Begin an answer with `ok` and room for `count` more fields; return the frame's place."""
+        out = self.out
+        frame = begin_frame(out)
+        write_map(out, count + (2 if req_id else 1))
+        write_ascii(out, b"ok")
+        write_bool(out, value=True)
+        return frame
+
+    def end_ok(self, frame: i64, req_id: bytes) -> None:
+        """Finish an answer."""
+        out = self.out
+        if req_id:
+            write_ascii(out, b"reqId")
+            out.write(req_id)
+        end_frame(out, frame)
+
+    def answer(self, req_id: bytes, answer: dict[str, object]) -> None:
+        """Answer a command that may have changed or shown anything."""
+        frame = self.begin_ok(req_id, len(answer))
+        for key, value in answer.items():
+            write_text(self.out, key)
+            write_value(self.out, value)
+        self.end_ok(frame, req_id)
+        self.wait_for(self.yard.journal.newest())
+
+    def refuse(self, req_id: bytes, error: str) -> None:
+        """Answer that a command cannot be done."""
+        out = self.out
+        frame = begin_frame(out)
+        write_map(out, 3 if req_id else 2)
+        write_ascii(out, b"ok")
+        write_bool(out, value=False)
+        write_ascii(out, b"error")
+        write_text(out, error)
+        self.end_ok(frame, req_id)
+        self.wait_for(self.yard.journal.appended)
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:
+        """Answer a PULL that waited, with more jobs if it wants more and they are there."""
+        leases = [lease]
+        pull = self.pulls[waiter]
+        if pull.count > 1:
+            queue = lease.job.queue
+            leases += core.take_more(self, queue, waiter.terms, pull.count - 1, lease.started_ms)
+        self._answer_pull(waiter, leases)
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
+        """Answer a PULL that no job came for."""
+        assert not is_deadline_soon
+        self._answer_pull(waiter, [])
+
+    def _answer_pull(self, waiter: Waiter, leases: list[Lease]) -> None:
+        pull = self.pulls.pop(waiter)
+        self.answer_pull(pull, leases)
+        self._leave(pull)
+        self.peer.stirred()
+
+    def _leave(self, pull: Pull) -> None:
+        queue = pull.queue
+        assert queue is not None
+        drop_watch(self.yard, queue)
+
+    def answer_pull(self, pull: Pull, leases: list[Lease]) -> None:
+        """Answer with the jobs that were taken."""
+        out = self.out
+        frame = self.begin_ok(pull.req_id, 2 if pull.is_owned else 1)
+        if pull.is_batch:
+            shape.write_leases(out, self.door, leases, with_tokens=pull.is_owned)
+        else:
+            shape.write_lease(out, self.door, leases, with_token=pull.is_owned)
+        self.end_ok(frame, pull.req_id)
+        self.door.pulled_count += len(leases)
+        for lease in leases:
+            if pull.is_detached:
+                hand_over(self.yard, lease, self.door.orphans)
+            self.wait_for(lease.job.batch)
+
+    def job_done(self, wait: JobWait, result: bytes | None) -> None:
+        """Answer a WaitJob."""
+        self.yard.disarm(wait)
+        req_id = self.job_waits.pop(wait)
+        answer: dict[str, object] = {"completed": result is not None}
+        if result:
+            answer["result"] = Raw(result)
+        self.answer(req_id, answer)
+        self.peer.stirred()
+
+    def wait_job(self, job: Job, req_id: bytes, until_ms: i64) -> None:
+        """Answer once a job is done, or the time is over."""
+        wait = JobWait(self.yard.new_number(), job, self, until_ms)
+        self.job_waits[wait] = req_id
+        self.yard.waits.add(wait)
+        self.yard.arm(wait, until_ms)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def happened(self, event: Event) -> None:
+        """Send an event of the queue this connection asked for."""
+        if event.queue.name != self.events_of:
+            return
+        shape.write_event(self.out, self.door, event)
+        # Its record may not be appended yet.
+        self._tells_news = True
+        self.peer.stirred()
+
+    def take_output(self) -> bytes:
+        """Return what is to be sent; events wait for all that was appended up to now."""
+        if self._tells_news:
+            self._tells_news = False
+            self.wait_for(self.yard.journal.newest())
+        return super().take_output()
+
+
+def _text_req_id(fields: Fields) -> bytes:
+    """Return the request id if it is text: before a command is believed no other is echoed."""
+    return (fields.raw(b"reqId") or b"") if fields.kind(b"reqId") == KIND_TEXT else b""

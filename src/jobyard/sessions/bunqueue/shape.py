@@ -1,0 +1,409 @@
+"""A job, a lease and an event as bunqueue clients see them.
+
+A job has some fifty fields, most of which say the same for all jobs of one policy. Those are
+encoded once a policy and copied; only what differs is written by hand. Times go out as floats: the
+clients turn 64-bit integers into something that is no number to them.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.engine.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
+from jobyard.model.extra import OPEN, Extra
+from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.job import DELAYED as IS_DELAYED
+from jobyard.model.policy import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_FIXED,
+    BACKOFF_PLAIN,
+    CHILD_CONTINUES_PARENT,
+    CHILD_FAILS_PARENT,
+    CHILD_IGNORED,
+    CHILD_REMOVED,
+    DURABLE,
+    LIFO,
+    REMOVE_DEAD,
+    REMOVE_DONE,
+    Policy,
+)
+from jobyard.model.queue import Lease
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.ids import id_bytes, id_text, token_bytes, write_uuid
+from jobyard.wire.msgpack_read import read_fields
+from jobyard.wire.msgpack_write import (
+    Raw,
+    begin_frame,
+    encode,
+    end_frame,
+    write_array,
+    write_ascii,
+    write_float,
+    write_int,
+    write_map,
+    write_nil,
+    write_text,
+    write_value,
+)
+from jobyard.wire.payload import to_msgpack
+
+# Attempts shown for a job of a family that is retried for ever.
+ATTEMPTS_SHOWN: Final = 1000
+
+# What a job without rare parts says of them.
+PLAIN_PARTS: Final[dict[str, object]] = {
+    "progress": 0,
+    "progressMessage": None,
+    "childrenCompleted": 0,
+    "stallCount": 0,
+    "deduplicationExtend": False,
+    "deduplicationReplace": False,
+    "deduplicationTtl": None,
+    "debounceId": None,
+    "debounceTtl": None,
+    "uniqueKey": None,
+    "customId": None,
+    "parentId": None,
+    "groupId": None,
+    "dependsOn": [],
+    "childrenIds": [],
+    "tags": [],
+    "stacktrace": None,
+    "repeat": None,
+}
+
+# Policies whose encoded fields are remembered.
+SHAPES_MAX: Final = 4096
+
+# Fields written by hand for every job.
+_OWN_FIELDS: Final = 11
+
+_BACKOFF_NAMES: Final = {BACKOFF_FIXED: "fixed", BACKOFF_EXPONENTIAL: "exponential"}
+
+
+def _or_none(number: i64, none: i64) -> int | None:
+    return None if number == none else int(number)
+
+
+def policy_fields(policy: Policy) -> dict[str, object]:
+    """Return the fields that follow from the policy."""
+    kind = policy.backoff_kind
+    config: dict[str, object] | None = None
+    if kind != BACKOFF_PLAIN:
+        config = {"type": _BACKOFF_NAMES[kind], "delay": policy.backoff_ms}
+    failure = policy.child_failure
+    return {
+        "name": policy.name,
+        "maxAttempts": policy.max_attempts or ATTEMPTS_SHOWN,
+        "backoff": policy.backoff_ms,
+        "backoffConfig": config,
+        "stackTraceLimit": policy.stack_limit,
+        "lifo": policy.flags & LIFO != 0,
+        "removeOnComplete": policy.flags & REMOVE_DONE != 0,
+        "removeOnFail": policy.flags & REMOVE_DEAD != 0,
+        "durable": policy.flags & DURABLE != 0,
+        "failParentOnFailure": failure == CHILD_FAILS_PARENT,
+        "removeDependencyOnFailure": failure == CHILD_REMOVED,
+        "continueParentOnFailure": failure == CHILD_CONTINUES_PARENT,
+        "ignoreDependencyOnFailure": failure == CHILD_IGNORED,
+        "ttl": _or_none(policy.ttl_ms, 0),
+        "timeout": _or_none(policy.timeout_ms, 0),
+        "stallTimeout": _or_none(policy.stall_ms, 0),
+        "keepLogs": _or_none(policy.logs_kept, -1),
+        "sizeLimit": _or_none(policy.size_limit, -1),
+    }
+
+
+def _inner(fields: dict[str, object]) -> bytes:
+    """Return the fields of a map without its head."""
+    out = BytesWriter()
+    for key, value in fields.items():
+        write_text(out, key)
+        write_value(out, value)
+    return out.getvalue()
+
+
+_POLICY_FIELDS: Final = 18
+
+
+def _policy_bytes(door: BunqueueDoor, policy: Policy, *, is_plain: bool) -> bytes:
+    """Return the encoded fields of a policy; for a plain job those of no rare part too."""
+    shapes = door.plain_shapes if is_plain else door.shapes
+    data = shapes.get(policy.number)
+    if data is None:
+        data = _inner(policy_fields(policy))
+        if is_plain:
+            data += _inner(PLAIN_PARTS)
+        if len(shapes) > SHAPES_MAX:
+            shapes.clear()
+        shapes[policy.number] = data
+    return data
+
+
+def shown_priority(job: Job) -> i64:
+    """Return the priority of a job: inside a group lower goes first, elsewhere higher."""
+    extra = job.extra
+    return job.rank if extra is not None and extra.group_id else -job.rank
+
+
+def created_ms(door: BunqueueDoor, job: Job) -> i64:
+    """Return the wall time of a job's put."""
+    return job.own_ms if job.family == BUNQUEUE else door.wall_ms(job.created_ms)
+
+
+def write_job(
+    out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes, more: dict[str, object] | None
+) -> None:
+    """Write a whole job, with `more` fields if given."""
+    extra = job.extra
+    parts: dict[str, object] | None = None if extra is None else _rare_parts(job, extra)
+    if extra is None and more is None:
+        count: i64 = len(PLAIN_PARTS)
+    else:
+        count = len(PLAIN_PARTS) + (0 if more is None else len(more))
+    write_map(out, _OWN_FIELDS + _POLICY_FIELDS + count)
+    _write_own(out, door, job, body)
+    out.write(_policy_bytes(door, job.policy, is_plain=parts is None))
+    if parts is not None:
+        out.write(_inner(parts))
+    if more is not None:
+        out.write(_inner(more))
+
+
+def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> None:
+    extra = job.extra
+    out.write(b"\xa2id")
+    if extra is not None and extra.custom_id:
+        write_text(out, extra.custom_id)
+    else:
+        # A text of 36 bytes: head d9 24.
+        out.append(0xD9)
+        out.append(36)
+        write_uuid(out, job)
+    out.write(b"\xa5queue")
+    write_text(out, job.queue.name)
+    out.write(b"\xa4data")
+    out.write(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
+    out.write(b"\xa8priority")
+    write_int(out, shown_priority(job))
+    out.write(b"\xa9createdAt")
+    write_float(out, float(created_ms(door, job)))
+    out.write(b"\xa5runAt")
+    write_float(out, float(door.wall_ms(job.due_ms)))
+    out.write(b"\xa8attempts")
+    write_int(out, i64(job.attempts))
+    lease = job.lease
+    started_ms: i64 = 0
+    beat_ms: i64 = job.created_ms
+    ended_ms: i64 = 0
+    if lease is not None:
+        started_ms = lease.started_ms
+        beat_ms = lease.beat_ms
+    elif extra is not None and extra.outcome is not None:
+        started_ms = extra.outcome.started_ms
+        ended_ms = extra.outcome.ended_ms
+    out.write(b"\xadlastHeartbeat")
+    write_float(out, float(door.wall_ms(beat_ms)))
+    out.write(b"\xa9startedAt")
+    _write_time(out, door, started_ms)
+    out.write(b"\xabcompletedAt")
+    _write_time(out, door, ended_ms)
+    out.write(b"\xa8timeline")
+    _write_timeline(out, door, job)
+
+
+def _write_timeline(out: BytesWriter, door: BunqueueDoor, job: Job) -> None:
+    if job.extra is not None:
+        write_value(out, timeline(door, job))
+        return
+    lease = job.lease
+    write_array(out, 1 if lease is None else 2)
+    out.write(b"\x82\xa5state\xa7delayed" if job.delay_ms > 0 else b"\x82\xa5state\xa7waiting")
+    out.write(b"\xa9timestamp")
+    write_float(out, float(created_ms(door, job)))
+    if lease is not None:
+        out.write(b"\x82\xa5state\xa6active\xa9timestamp")
+        write_float(out, float(door.wall_ms(lease.started_ms)))
+
+
+def _write_time(out: BytesWriter, door: BunqueueDoor, at_ms: i64) -> None:
+    if at_ms == 0:
+        write_nil(out)
+    else:
+        write_float(out, float(door.wall_ms(at_ms)))
+
+
+def number_value(text: str) -> object:
+    """Return a number that was kept as text, whole if it is."""
+    if not text:
+        return 0
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**31 else value
+
+
+def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
+    parts = dict(PLAIN_PARTS)
+    parts["progress"] = 100 if job.state == DONE else number_value(extra.progress)
+    parts["progressMessage"] = extra.message or None
+    parts["stallCount"] = job.stalls()
+    parts["uniqueKey"] = extra.unique_key or None
+    parts["customId"] = extra.custom_id or None
+    parts["groupId"] = extra.group_id or None
+    if extra.unique_key:
+        parts["deduplicationTtl"] = _or_none(extra.key_ttl_ms, 0)
+        parts["deduplicationExtend"] = extra.key_mode == 1
+        parts["deduplicationReplace"] = extra.key_mode == 2
+    if extra.stack:
+        parts["stacktrace"] = extra.stack.split("\n")
+    if extra.members is not None:
+        parts["childrenCompleted"] = sum(1 for one in extra.members if one.state != OPEN)
+    if extra.marks:
+        marks = read_fields(extra.marks, 0, len(extra.marks))
+        if marks is not None:
+            for key in ("tags", "dependsOn", "childrenIds", "parentId", "repeat"):
+                raw = marks.raw(key.encode())
+                if raw is not None:
+                    parts[key] = Raw(raw)
+            for key in ("debounceId", "debounceTtl"):
+                raw = marks.raw(key.encode())
+                if raw is not None:
+                    parts[key] = Raw(raw)
+    return parts
+
+
+def timeline(door: BunqueueDoor, job: Job) -> list[object]:
+    """Return what is known of the stations of a job's life."""
+    first = "delayed" if job.delay_ms > 0 else "waiting"
+    stations: list[object] = [{"state": first, "timestamp": float(created_ms(door, job))}]
+    extra = job.extra
+    if extra is not None and extra.failures is not None:
+        stations.extend(
+            {
+                "state": "failed",
+                "timestamp": float(door.wall_ms(one.failed_ms)),
+                "error": one.error,
+                "attempt": one.attempt,
+            }
+            for one in extra.failures
+        )
+    lease = job.lease
+    if lease is not None:
+        stations.append({"state": "active", "timestamp": float(door.wall_ms(lease.started_ms))})
+    if job.state == DONE:
+        ended_ms = float(door.wall_ms(job.outcome().ended_ms))
+        stations.append({"state": "completed", "timestamp": ended_ms})
+    return stations[-20:]
+
+
+def state_text(job: Job) -> str:
+    """Return the state of a job in the words of the protocol."""
+    state = job.state
+    if state == READY:
+        return "waiting"
+    if state == IS_DELAYED:
+        return "delayed"
+    if state == LEASED:
+        return "active"
+    if state == DONE:
+        return "completed"
+    if state == DEAD:
+        return "failed"
+    return "waiting-children" if state == BLOCKED else "unknown"
+
+
+def job_value(door: BunqueueDoor, job: Job) -> Raw:
+    """Return a job as GetJob shows it: with its state, result and last error."""
+    extra = job.extra
+    more: dict[str, object] = {"state": state_text(job)}
+    failed: object = None
+    result: object = None
+    if extra is not None:
+        if extra.failures:
+            failed = extra.failures[-1].error
+        outcome = extra.outcome
+        if outcome is not None:
+            if outcome.error:
+                failed = outcome.error
+            if outcome.result:
+                result = Raw(outcome.result)
+    more["returnvalue"] = result
+    more["failedReason"] = failed
+    out = BytesWriter()
+    body = door.yard.bodies.fetch(job)
+    write_job(out, door, job, body if body is not None else encode(None), more)
+    return Raw(out.getvalue())
+
+
+# -- leases ------------------------------------------------------------------------------------
+
+
+def write_lease(
+    out: BytesWriter, door: BunqueueDoor, leases: list[Lease], *, with_token: bool
+) -> None:
+    """Write the fields of an answer to PULL."""
+    write_ascii(out, b"job")
+    if not leases:
+        write_nil(out)
+    else:
+        write_job(out, door, leases[0].job, leases[0].body, None)
+    if with_token:
+        write_ascii(out, b"token")
+        if leases:
+            write_ascii(out, token_bytes(door.yard, leases[0].key))
+        else:
+            write_nil(out)
+
+
+def write_leases(
+    out: BytesWriter, door: BunqueueDoor, leases: list[Lease], *, with_tokens: bool
+) -> None:
+    """Write the fields of an answer to PULLB."""
+    write_ascii(out, b"jobs")
+    write_array(out, len(leases))
+    for lease in leases:
+        write_job(out, door, lease.job, lease.body, None)
+    if with_tokens:
+        write_ascii(out, b"tokens")
+        write_array(out, len(leases))
+        for lease in leases:
+            write_ascii(out, token_bytes(door.yard, lease.key))
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
+    """Return an event as streams and webhooks show it."""
+    job = event.job
+    fields: dict[str, object] = {
+        "eventType": event.kind,
+        "queue": event.queue.name,
+        "jobId": "" if job is None else id_text(job),
+        "timestamp": float(door.wall_ms(event.at_ms)),
+    }
+    if event.kind == COMPLETED:
+        if event.result:
+            fields["data"] = Raw(event.result)
+    elif event.kind == FAILED:
+        fields["error"] = event.error
+        fields["terminal"] = event.is_final
+    elif event.kind == PROGRESS and job is not None and job.extra is not None:
+        fields["progress"] = number_value(job.extra.progress)
+    elif event.kind == DELAYED:
+        fields["delay"] = event.delay_ms
+    if event.before:
+        fields["prev"] = event.before
+    return fields
+
+
+def write_event(out: BytesWriter, door: BunqueueDoor, event: Event) -> None:
+    """Write the frame of an event."""
+    frame = begin_frame(out)
+    write_value(out, {"type": "event", "event": event_fields(door, event)})
+    end_frame(out, frame)
+
+
+def ids_value(jobs: list[Job]) -> list[object]:
+    """Return the ids of jobs."""
+    return [id_bytes(job).decode() for job in jobs]

@@ -1,0 +1,73 @@
+"""One server for the run and a queue for each test.
+
+State is kept apart by queue names, ids and cron names that no other test uses, so that one
+server serves them all; one that a test has brought down is replaced for the next.
+"""
+
+import contextlib
+import itertools
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.bunqueue import ORIGINAL, Client, Yard
+from tests.support.servers import parse_address
+
+_numbers = itertools.count(1)
+# A server that is not ours lives on after the run, with every queue of it.
+_run = secrets.token_hex(3)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """The server of the run, started when the first test needs it."""
+    with contextlib.closing(
+        Yard("--data", str(tmp_path_factory.mktemp("bunqueue") / "data"))
+    ) as yard:
+        yield yard
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Where the server under test listens."""
+    if ORIGINAL:
+        given = parse_address(ORIGINAL)
+        assert isinstance(given, tuple)
+        return given
+    shared: Yard = request.getfixturevalue("shared")
+    if not shared.is_running:
+        shared.start()
+    return shared.bunqueue
+
+
+@pytest.fixture(autouse=True)
+def alive(shared: Yard) -> Iterator[None]:
+    """No test may bring the server down; the one that did is named with what the server said."""
+    yield
+    if shared.has_ended:
+        said = shared.process.errors()
+        shared.close()
+        pytest.fail(f"the server has ended: {said[-3000:]}")
+
+
+@pytest.fixture
+def client(address: tuple[str, int]) -> Iterator[Client]:
+    """A connection."""
+    with Client(address) as made:
+        yield made
+
+
+@pytest.fixture
+def other(address: tuple[str, int]) -> Iterator[Client]:
+    """A second connection."""
+    with Client(address) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """The name of a queue nobody else uses, good as the start of an id too."""
+    plain = re.sub("[^a-z]+", "-", str(request.node.name).removeprefix("test_"))
+    return f"q{next(_numbers)}-{_run}-{plain}"[:80].rstrip("-")

@@ -1,0 +1,78 @@
+"""The text for Prometheus."""
+
+import re
+
+from jobyard.sessions.bunqueue.exposition import QUEUES_SHOWN, label_text
+from tests.support.bare_bunqueue import BareBunqueue, BareClient
+
+LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"\})? [0-9.e+-]+')
+
+
+def values(client: BareClient) -> dict[str, float]:
+    text = client.ok("Prometheus")["data"]["metrics"]
+    assert text.endswith("\n")
+    found: dict[str, float] = {}
+    told: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            told.add(line.split()[2])
+        elif not line.startswith("#"):
+            assert LINE.fullmatch(line), line
+            name, _, value = line.rpartition(" ")
+            assert name.partition("{")[0] in told
+            assert name not in found
+            found[name] = float(value)
+    return found
+
+
+def test_the_counts_are_those_of_the_yard() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    client.finish()
+    client.bury()
+    client.push()
+    client.push(delay=1000)
+    worker = client.ok("RegisterWorker", name="w", queues=["q"], concurrency=3)["data"]
+    client.ok("Heartbeat", id=worker["workerId"], activeJobs=1, processed=7, failed=2)
+    client.ok("AddWebhook", url="https://hooks.example.com/", events=["job.failed"])
+    site.now_ms += 1500
+    found = values(client)
+    expected = {
+        "bunqueue_jobs_waiting": 1,
+        "bunqueue_jobs_delayed": 1,
+        "bunqueue_jobs_active": 0,
+        "bunqueue_jobs_dlq": 1,
+        "bunqueue_jobs_completed": 1,
+        "bunqueue_jobs_pushed_total": 4,
+        "bunqueue_jobs_pulled_total": 2,
+        "bunqueue_jobs_completed_total": 1,
+        "bunqueue_jobs_failed_total": 1,
+        "bunqueue_uptime_seconds": 1.5,
+        "bunqueue_workers_registered": 1,
+        "bunqueue_worker_concurrency_slots": 3,
+        "bunqueue_worker_active_jobs": 1,
+        "bunqueue_workers_processed_total": 7,
+        "bunqueue_workers_failed_total": 2,
+        "bunqueue_webhooks_enabled": 1,
+        "bunqueue_storage_disk_full": 0,
+        'bunqueue_connections{transport="tcp"}': 1,
+        'bunqueue_queue_jobs_waiting{queue="q"}': 1,
+        'bunqueue_queue_jobs_dlq{queue="q"}': 1,
+        "process_cpu_seconds_total": 1.5,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_queues_beyond_the_hundredth_are_left_out() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    for n in range(QUEUES_SHOWN + 5):
+        client.push(f"q{n}")
+    found = values(client)
+    shown = [name for name in found if name.startswith("bunqueue_queue_jobs_waiting{")]
+    assert len(shown) == found["bunqueue_queue_metrics_exported"] == QUEUES_SHOWN
+    assert found["bunqueue_queue_metrics_omitted"] == len(site.yard.queues) - QUEUES_SHOWN
+
+
+def test_labels_are_quoted() -> None:
+    assert label_text('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
