@@ -7,7 +7,8 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-plain test-compiled compile lint types check fmt sim bench clean
+.PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
+.PHONY: bench clean
 
 BIN := .venv/bin
 BUILD ?= compiled
@@ -29,22 +30,24 @@ help: ## list the targets
 
 setup: compile ## make .venv with the compiled package and everything for development
 
-serve: compile ## run a server on 127.0.0.1:11300, data in ./jobyard-data
+serve: compile ## run a server on 127.0.0.1, ports 11300 and 6789, data in ./jobyard-data
 	@$(CHOSEN) exec $(BIN)/python -m jobyard serve $(ARGS)
 
 test: test-plain test-compiled ## run the tests on the plain and on the compiled build
 
-test-plain: .venv/ready ## run the tests on the plain sources
-	@tools/bootstrap.sh beanstalkd
+test-plain: .venv/ready originals ## run the tests on the plain sources
 	$(PLAIN) $(BIN)/python -m pytest $(ARGS)
 
-test-compiled: compile ## run the tests on the compiled build
-	@tools/bootstrap.sh beanstalkd
+test-compiled: compile originals ## run the tests on the compiled build
 	@if [ -d build/compiled ]; then \
 		set -x; $(COMPILED) $(BIN)/python -m pytest $(ARGS); \
 	else \
 		echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
 	fi
+
+originals: ## fetch beanstalkd and bunqueue into build/ for the tests, where that is possible
+	@tools/bootstrap.sh beanstalkd
+	@tools/bootstrap.sh bunqueue
 
 compile: .venv/ready ## compile the package into build/compiled, if it changed
 	@$(PLAIN) $(BIN)/python -m tools.compiled_build $(if $(REQUIRE_COMPILED),--require)
@@ -68,8 +71,7 @@ fmt: .venv/ready ## format the code and mend what can be mended mechanically
 sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
-bench: compile ## measure, against beanstalkd where it is installed
-	@tools/bootstrap.sh beanstalkd
+bench: compile originals ## measure, against beanstalkd and bunqueue where they are installed
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that was made; data of a server stays

@@ -18,6 +18,7 @@ from bench.goals import judge
 from bench.load import BenchError, Load, compile_load
 from bench.machine import Quiet, YardBuild, core_split, machine_facts, probe_yard
 from bench.report import document, render, write_document
+from bench.rivals import Bunqueue, find_bunqueue
 from bench.run import Run, Settings, say
 from bench.scenarios import SCENARIOS
 from bench.servers import KINDS, Stable
@@ -30,7 +31,7 @@ QUICK = Settings(
     rounds=1,
     seconds=0.15,
     warm_seconds=0.05,
-    warm_durable_seconds=0.05,
+    warm_slow_seconds=0.05,
     jobs=10_000,
     jobs_few=100,
     tubes=1_000,
@@ -60,6 +61,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
     facts = machine_facts(ROOT, folder)
     cores = core_split() if asked.pin else None
     floors = _floors(asked)
+    bunqueue = find_bunqueue(ROOT)
     run = Run(
         settings,
         Stable(
@@ -67,12 +69,15 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
             python_path=yard.python_path if yard else None,
             cores=cores[0] if cores else None,
             floors=str(floors.folder) if floors else None,
+            bunqueue=bunqueue,
+            doors=yard.doors if yard else (),
         ),
         Load(compile_load(WORKSHOP), cores[1] if cores else None),
-        available=_available(yard, floors, asked.servers),
+        available=_available(yard, floors, bunqueue, asked.servers),
     )
     facts |= {
         "jobyard": f"{yard.version} {yard.build}" if yard else None,
+        "bunqueue": bunqueue.version() if bunqueue else None,
         "pinned": cores is not None,
     }
     _note_doubts(run, asked, yard, floors, facts)
@@ -114,23 +119,37 @@ def _note_doubts(
         run.note("NO YARD: jobyard cannot be imported, only rivals are measured")
     elif not yard.is_compiled:
         run.note(f"NOT COMPILED: this is the {yard.build} build; its speed is not Jobyard's")
+    if yard is not None and "bunqueue" not in yard.doors:
+        run.note("NO DOOR: this yard does not speak bunqueue, its original is measured alone")
     if floors is not None and floors.doubt:
         run.note(f"NO FLOOR: {floors.doubt}")
     if facts["beanstalkd"] is None:
         run.note("NO RIVAL: beanstalkd is not installed (Debian package beanstalkd)")
+    if facts["bunqueue"] is None:
+        run.note("NO RIVAL: bunqueue is not installed (tools/bootstrap.sh bunqueue, needs npm)")
     if not facts["pinned"]:
         run.note("NOT PINNED: server and load may share a core, which changes 1x1 threefold")
     if facts["filesystem"] in MEMORY_FILESYSTEMS:
         run.note(f"NO DISK: {facts['filesystem']} forgets; durable figures mean nothing")
 
 
-def _available(yard: YardBuild | None, floors: Floors | None, wanted: list[str]) -> frozenset[str]:
+def _available(
+    yard: YardBuild | None, floors: Floors | None, bunqueue: Bunqueue | None, wanted: list[str]
+) -> frozenset[str]:
     programs = {"beanstalkd"} if shutil.which("beanstalkd") else set()
     if yard is not None:
         programs.add("jobyard")
     if floors is not None:
         programs.add("floor")
-    return frozenset(name for name in wanted if KINDS[name].program in programs)
+    if bunqueue is not None:
+        programs.add("bunqueue")
+    doors = yard.doors if yard else ()
+    return frozenset(
+        name
+        for name in wanted
+        if KINDS[name].program in programs
+        and (KINDS[name].program != "jobyard" or KINDS[name].door in doors)
+    )
 
 
 def _settings(asked: argparse.Namespace) -> Settings:

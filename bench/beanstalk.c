@@ -11,14 +11,6 @@ static char *put_request;   /* the same bytes every time, so a put is one memcpy
 static size_t put_request_size;
 static uint32_t fill_tube;  /* a fill deals its jobs out from one hand: N jobs in N tubes are one in each */
 
-static char *append(char *out, const char *text, size_t size)
-{
-    memcpy(out, text, size);
-    return out + size;
-}
-
-#define APPEND(out, literal) append(out, literal, sizeof(literal) - 1)
-
 /* snprintf costs more than all the rest of a request. */
 static char *append_tube(char *out, uint32_t tube)
 {
@@ -51,8 +43,14 @@ static void prepare(void)
     put_request_size = (size_t)line_size + options.body_size + 2;
 }
 
-static int encode_put(char **out, Connection *connection)
+static size_t answer_size_max(void)
 {
+    return LINE_SIZE_MAX + options.body_size;
+}
+
+static int encode_put(char **out, Connection *connection, int jobs)
+{
+    (void)jobs; /* always one */
     int answers = 1;
     if (options.tubes_count > 0) {
         uint32_t *tube = options.work == WORK_HOP ? &connection->put_tube : &fill_tube;
@@ -66,8 +64,9 @@ static int encode_put(char **out, Connection *connection)
     return answers;
 }
 
-static int encode_take(char **out, Connection *connection)
+static int encode_take(char **out, Connection *connection, int jobs)
 {
+    (void)jobs;
     int answers = 1;
     if (options.work == WORK_HOP && connection->take_tube != connection->watched_tube) {
         *out = APPEND(*out, "watch ");
@@ -84,8 +83,9 @@ static int encode_take(char **out, Connection *connection)
     return answers;
 }
 
-static int encode_finish(char **out, const Ticket *ticket)
+static int encode_finish(char **out, const Connection *connection, const Ticket *ticket, int jobs)
 {
+    (void)connection, (void)jobs;
     *out = APPEND(*out, "delete ");
     *out = append(*out, ticket->text, ticket->size);
     *out = APPEND(*out, "\r\n");
@@ -99,31 +99,40 @@ static bool starts_with(const char *at, size_t size, const char *word)
 }
 
 /* RESERVED <id> <bytes>, then the body. A body of another size is not one of ours: refused. */
-static bool parse_reserved(const char *at, const char *line_end, const char *end, Answer *answer)
+static bool parse_reserved(const char *at, const char *line_end, const char *end, Connection *connection,
+                           Answer *answer)
 {
     const char *cursor = at + sizeof("RESERVED ") - 1;
-    answer->ticket = cursor;
+    const char *id = cursor;
     while (cursor < line_end && *cursor != ' ')
         cursor++;
-    answer->ticket_size = (size_t)(cursor - answer->ticket);
+    size_t id_size = (size_t)(cursor - id);
     size_t body_size = 0;
     while (++cursor < line_end && *cursor >= '0' && *cursor <= '9')
         body_size = body_size * 10 + (size_t)(*cursor - '0');
     answer->size = (size_t)(line_end + 1 - at) + body_size + 2;
-    bool is_ours = body_size == options.body_size && answer->ticket_size <= TICKET_SIZE_MAX;
+    if ((size_t)(end - at) < answer->size)
+        return false;
+    Ticket *ticket = free_ticket(connection, 0);
+    bool is_ours = body_size == options.body_size && id_size <= TICKET_SIZE_MAX && ticket != NULL;
     answer->kind = is_ours ? ANSWER_TAKEN : ANSWER_REFUSED;
-    return (size_t)(end - at) >= answer->size;
+    if (is_ours) {
+        ticket->size = (uint8_t)id_size;
+        memcpy(ticket->text, id, id_size);
+    }
+    return true;
 }
 
-static bool parse(const char *at, const char *end, Phase phase, Answer *answer)
+static bool parse(const char *at, const char *end, Connection *connection, Answer *answer)
 {
-    (void)phase; /* every answer names itself */
     const char *line_end = memchr(at, '\n', (size_t)(end - at));
     if (line_end == NULL)
         return false;
     size_t line_size = (size_t)(line_end + 1 - at);
+    answer->serial = NOT_NUMBERED;
+    answer->jobs_count = 1;
     if (starts_with(at, line_size, "RESERVED "))
-        return parse_reserved(at, line_end, end, answer);
+        return parse_reserved(at, line_end, end, connection, answer);
     answer->size = line_size;
     if (starts_with(at, line_size, "INSERTED "))
         answer->kind = ANSWER_PUT;
@@ -137,7 +146,9 @@ static bool parse(const char *at, const char *end, Phase phase, Answer *answer)
 
 const Protocol beanstalk = {
     .name = "beanstalk",
+    .has_tubes = true,
     .request_size_max = request_size_max,
+    .answer_size_max = answer_size_max,
     .prepare = prepare,
     .encode_put = encode_put,
     .encode_take = encode_take,

@@ -15,6 +15,11 @@ MEMORY = "jobyard-memory"
 DURABLE = "jobyard-durable"
 RIVAL = "beanstalkd"
 RIVAL_SYNCED = "beanstalkd-f0"
+# The same yard at its other door, and the original behind it.
+BUNQUEUE_DOORS = {
+    "memory": ("jobyard-bunqueue-memory", "bunqueue"),
+    "durable": ("jobyard-bunqueue-durable", "bunqueue-sqlite"),
+}
 SPEED = ".ops_per_s"
 CPU_TIME = ".server_us_per_op"
 
@@ -91,6 +96,18 @@ def _speed(server: str, shape: str, rival: str, at_least: float) -> Goal:
     )
 
 
+def _bunqueue(mode: str, bounds: dict[str, float]) -> Iterator[Goal]:
+    server, rival = BUNQUEUE_DOORS[mode]
+    rival_mode = "SQLite" if mode == "durable" else "memory"
+    for shape, at_least in bounds.items():
+        yield Goal(
+            title=f"bunqueue door, {mode} {shape} : bunqueue {rival_mode}",
+            figure=f"bunqueue.{server}.{shape}{SPEED}",
+            against=f"bunqueue.{rival}.{shape}{SPEED}",
+            at_least=at_least,
+        )
+
+
 def _growth(title: str, few: str, many: str, bounds: dict[str, float]) -> Iterator[Goal]:
     for server in (MEMORY, DURABLE):
         for shape, at_least in bounds.items():
@@ -114,6 +131,8 @@ GOALS: tuple[Goal, ...] = (
     _speed(DURABLE, "4x64", RIVAL_SYNCED, 40),
     _speed(DURABLE, "256x1", RIVAL, 1.0),
     _speed(DURABLE, "4x64", RIVAL, 4),
+    *_bunqueue("memory", {"1x1": 1.1, "16x1": 3.5, "64x1": 3, "4x50": 15}),
+    *_bunqueue("durable", {"1x1": 2, "16x1": 7, "64x1": 12, "4x50": 50}),
     Goal(
         title="server CPU per operation, memory 64x1 : bare echo",
         figure=f"floor.{MEMORY}.64x1{CPU_TIME}",

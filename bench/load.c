@@ -12,7 +12,10 @@
  * Invariants:
  *   - Every request is answered before the program ends, and a cycle that began is finished: a run leaves
  *     the server with the jobs it found there.
- *   - A reserve is sent only for a job this connection put before, so no reserve can wait for ever.
+ *   - A job is asked for only after this connection put one, so no reserve can wait for ever, and a server
+ *     that says it has none has lost one.
+ *   - Where answers are numbered, each request gets its own answer once, and one for as many jobs as it
+ *     named; anything else is an error, and a run with errors has no result.
  *   - Protocols are known only to their Protocol table; everything else deals in batches and answers.
  */
 #define _GNU_SOURCE
@@ -41,11 +44,11 @@
 /* ---- what is asked for ------------------------------------------------------------------------------- */
 
 Options options = {
-    .port = 11300, .connections_count = 1, .depth = 1, .body_size = 100, .seconds = 1.0,
+    .port = 11300, .connections_count = 1, .depth = 1, .bundle = 1, .body_size = 100, .seconds = 1.0,
     .warm_seconds = 0.2, .work = WORK_CYCLE, .priority = 1024,
 };
 
-static const Protocol *const protocols[] = {&beanstalk};
+static const Protocol *const protocols[] = {&beanstalk, &bunqueue};
 #define PROTOCOLS_COUNT (sizeof protocols / sizeof protocols[0])
 
 static const Protocol *protocol = &beanstalk;
@@ -129,6 +132,7 @@ typedef struct {
 static Window window = WINDOW_WARMING;
 static Reading opened, closed;
 static uint64_t start_ns, operations_count, errors_count;
+static uint64_t finished_count; /* jobs, since the start */
 static clockid_t server_clock;
 
 static Reading read_meters(uint64_t now_ns)
@@ -205,32 +209,50 @@ static void send_pending(Connection *connection)
 
 static int puts_allowed(void)
 {
+    int room = options.depth * options.bundle;
     if (options.work != WORK_PUT || options.jobs_max == 0)
-        return options.depth;
+        return room;
     uint64_t left = options.jobs_max - puts_sent;
-    return left < (uint64_t)options.depth ? (int)left : options.depth;
+    return left < (uint64_t)room ? (int)left : room;
+}
+
+/* How many jobs the request with this index names, of those that are on the wire. */
+static int jobs_of(const Connection *connection, int index)
+{
+    int left = connection->jobs_asked - index * options.bundle;
+    return left < options.bundle ? left : options.bundle;
+}
+
+static int encode_request(char **out, Connection *connection, int index)
+{
+    int jobs = jobs_of(connection, index);
+    if (connection->phase == PHASE_PUT)
+        return protocol->encode_put(out, connection, jobs);
+    if (connection->phase == PHASE_TAKE)
+        return protocol->encode_take(out, connection, jobs);
+    return protocol->encode_finish(out, connection, &connection->tickets[index * options.bundle], jobs);
 }
 
 static void encode_batch(Connection *connection)
 {
     char *out = connection->out;
-    int answers = 0;
+    connection->serial_first += (uint32_t)connection->requests_count;
+    connection->requests_count = connection->answers_due = 0;
     if (connection->phase == PHASE_PUT) {
-        int count = puts_allowed();
-        puts_sent += (uint64_t)count;
+        connection->jobs_asked = puts_allowed();
+        puts_sent += (uint64_t)connection->jobs_asked;
         connection->puts_count = connection->tickets_count = 0;
-        for (int i = 0; i < count; i++)
-            answers += protocol->encode_put(&out, connection);
-    } else if (connection->phase == PHASE_TAKE) {
-        for (int i = 0; i < connection->puts_count; i++)
-            answers += protocol->encode_take(&out, connection);
     } else {
-        for (int i = 0; i < connection->tickets_count; i++)
-            answers += protocol->encode_finish(&out, &connection->tickets[i]);
+        connection->jobs_asked =
+            connection->phase == PHASE_TAKE ? connection->puts_count : connection->tickets_count;
+    }
+    for (int i = 0; i * options.bundle < connection->jobs_asked; i++) {
+        connection->answers_due += encode_request(&out, connection, i);
+        connection->is_answered[i] = false;
+        connection->requests_count++;
     }
     connection->out_size = (size_t)(out - connection->out);
     connection->out_sent = 0;
-    connection->answers_due = answers;
 }
 
 /* The phase after this one; one with nothing to ask for (all puts refused, say) is passed over. */
@@ -269,36 +291,60 @@ static void finish_batch(Connection *connection)
     start_batch(connection, now_ns);
 }
 
+/* Answers may be binary: what cannot be printed becomes a dot. */
+static const char *quote(const char *at, size_t size)
+{
+    static char text[201];
+    size_t shown = size < sizeof text - 1 ? size : sizeof text - 1;
+    for (size_t i = 0; i < shown; i++)
+        text[i] = at[i] >= ' ' && at[i] <= '~' ? at[i] : '.';
+    text[shown] = '\0';
+    return text;
+}
+
 static void note_refusal(const char *at, size_t size)
 {
     if (errors_count++ == 0)
-        fprintf(stderr, "load: first refusal: %.*s\n", (int)(size < 80 ? size : 80), at);
+        fprintf(stderr, "load: first refusal: %s\n", quote(at, size));
     /* The take that belongs to this put would wait in a tube where nothing comes. */
     if (options.work == WORK_HOP)
         fail("refused while hopping from tube to tube");
 }
 
+/* Returns how many jobs the request named that is answered here; a request is answered once. */
+static int jobs_answered(Connection *connection, const char *at, const Answer *answer)
+{
+    if (answer->serial == NOT_NUMBERED)
+        return 1;
+    uint32_t index = (uint32_t)answer->serial - connection->serial_first;
+    if (index >= (uint32_t)connection->requests_count || connection->is_answered[index])
+        fail("an answer to no request on the wire: %s", quote(at, answer->size));
+    connection->is_answered[index] = true;
+    return jobs_of(connection, (int)index);
+}
+
 static void note_answer(Connection *connection, const char *at, const Answer *answer)
 {
     if (connection->answers_due-- == 0)
-        fail("an answer nobody asked for: %.*s", (int)(answer->size < 80 ? answer->size : 80), at);
-    if (answer->kind == ANSWER_REFUSED) {
+        fail("an answer nobody asked for: %s", quote(at, answer->size));
+    int jobs = jobs_answered(connection, at, answer);
+    bool has_jobs = answer->kind == ANSWER_PUT || answer->kind == ANSWER_TAKEN;
+    if (answer->kind == ANSWER_REFUSED || (has_jobs && answer->jobs_count != jobs)) {
         note_refusal(at, answer->size);
         return;
     }
-    operations_count++;
-    if (answer->kind == ANSWER_PUT) {
-        connection->puts_count++;
-    } else if (answer->kind == ANSWER_TAKEN) {
-        Ticket *ticket = &connection->tickets[connection->tickets_count++];
-        ticket->size = (uint8_t)answer->ticket_size;
-        memcpy(ticket->text, answer->ticket, answer->ticket_size);
-    }
+    operations_count += (uint64_t)jobs;
+    if (answer->kind == ANSWER_PUT)
+        connection->puts_count += jobs;
+    else if (answer->kind == ANSWER_TAKEN)
+        connection->tickets_count += jobs;
+    else if (connection->phase == PHASE_FINISH)
+        finished_count += (uint64_t)jobs;
 }
 
 static size_t in_room(void)
 {
-    return RECEIVE_SIZE + LINE_SIZE_MAX + options.body_size;
+    return RECEIVE_SIZE + protocol->answer_size_max();
 }
 
 static void receive(Connection *connection)
@@ -314,7 +360,7 @@ static void receive(Connection *connection)
     connection->in_size += (size_t)count;
     const char *at = connection->in, *end = connection->in + connection->in_size;
     Answer answer;
-    while (at < end && protocol->parse(at, end, connection->phase, &answer)) {
+    while (at < end && protocol->parse(at, end, connection, &answer)) {
         note_answer(connection, at, &answer);
         at += answer.size;
     }
@@ -352,7 +398,9 @@ static void open_connection(Connection *connection, int number)
     connection->fd = connect_server();
     connection->in = allocate(in_room());
     connection->out = allocate((size_t)options.depth * protocol->request_size_max());
-    connection->tickets = allocate((size_t)options.depth * sizeof(Ticket));
+    connection->is_answered = allocate((size_t)options.depth * sizeof(bool));
+    connection->tickets_max = options.depth * options.bundle;
+    connection->tickets = allocate((size_t)connection->tickets_max * sizeof(Ticket));
     connection->watched_tube = NO_TUBE;
     /* Hopping connections begin evenly spread over the tubes; each then walks all of them. */
     uint64_t first = (uint64_t)number * options.tubes_count / (uint64_t)options.connections_count;
@@ -392,8 +440,11 @@ static void report(void)
 {
     double seconds = (double)(closed.at_ns - opened.at_ns) / 1e9;
     uint64_t operations = closed.operations - opened.operations;
-    printf("{\"protocol\": \"%s\", \"connections\": %d, \"depth\": %d, \"body_size\": %u, ", protocol->name,
-           options.connections_count, options.depth, options.body_size);
+    printf("{\"protocol\": \"%s\", \"connections\": %d, \"depth\": %d, \"bundle\": %d, ", protocol->name,
+           options.connections_count, options.depth, options.bundle);
+    printf("\"is_owned\": %s, \"body_size\": %u, \"jobs_put\": %llu, \"jobs_finished\": %llu, ",
+           options.is_owned ? "true" : "false", options.body_size, (unsigned long long)puts_sent,
+           (unsigned long long)finished_count);
     printf("\"seconds\": %.6f, \"operations\": %llu, \"errors\": %llu, \"ops_per_s\": %.1f, ", seconds,
            (unsigned long long)operations, (unsigned long long)errors_count, (double)operations / seconds);
     printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, ", latency_us(0.50), latency_us(0.99),
@@ -406,12 +457,15 @@ static void report(void)
 }
 
 static const char usage[] =
-    "usage: load [--port N | --unix PATH] [--protocol beanstalk] [--work put|cycle|hop]\n"
+    "usage: load [--port N | --unix PATH] [--protocol beanstalk|bunqueue] [--work put|cycle|hop]\n"
     "            [--connections N] [--depth N] [--body BYTES] [--priority N] [--tubes N]\n"
+    "            [--bundle N] [--owner]\n"
     "            [--seconds S] [--warm S] [--jobs N] [--server-pid PID]\n"
     "  put    puts only, ends after --jobs; with --tubes they go round the tubes (use + put, 2 operations)\n"
-    "  cycle  put, reserve, delete in the default tube: 3 operations\n"
-    "  hop    the same, each job in the next of --tubes: use + put, watch + ignore + reserve, delete: 6\n";
+    "  cycle  put, reserve, delete in the default tube: 3 operations for each job\n"
+    "  hop    the same, each job in the next of --tubes: use + put, watch + ignore + reserve, delete: 6\n"
+    "  --priority and --tubes are for beanstalk alone, --bundle (jobs of one request: PUSHB, PULLB, ACKB) and\n"
+    "  --owner (jobs are taken under a lock) for bunqueue\n";
 
 static uint64_t parse_number(const char *text, uint64_t least, uint64_t most)
 {
@@ -459,7 +513,7 @@ static void parse_options(int argc, char **argv)
         {"connections", 1, NULL, 'c'}, {"depth", 1, NULL, 'd'}, {"body", 1, NULL, 'b'},
         {"priority", 1, NULL, 'r'}, {"tubes", 1, NULL, 't'}, {"seconds", 1, NULL, 's'},
         {"warm", 1, NULL, 'W'}, {"jobs", 1, NULL, 'j'}, {"server-pid", 1, NULL, 'S'},
-        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0},
+        {"bundle", 1, NULL, 'B'}, {"owner", 0, NULL, 'o'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0},
     };
     int letter;
     while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -470,6 +524,8 @@ static void parse_options(int argc, char **argv)
         case 'w': options.work = parse_work(optarg); break;
         case 'c': options.connections_count = (int)parse_number(optarg, 1, 100000); break;
         case 'd': options.depth = (int)parse_number(optarg, 1, 65536); break;
+        case 'B': options.bundle = (int)parse_number(optarg, 1, 1000); break;
+        case 'o': options.is_owned = true; break;
         case 'b': options.body_size = (uint32_t)parse_number(optarg, 0, 1 << 30); break;
         case 'r': options.priority = (uint32_t)parse_number(optarg, 0, UINT32_MAX); break;
         case 't': options.tubes_count = (uint32_t)parse_number(optarg, 0, 100000000); break;
@@ -481,7 +537,9 @@ static void parse_options(int argc, char **argv)
         default: fputs(usage, stderr); exit(2);
         }
     }
-    if (optind != argc || (options.work == WORK_HOP && options.tubes_count == 0) ||
+    bool asks_too_much = (!protocol->has_tubes && options.tubes_count != 0) ||
+                         (!protocol->has_bundles && (options.bundle > 1 || options.is_owned));
+    if (optind != argc || asks_too_much || (options.work == WORK_HOP && options.tubes_count == 0) ||
         (options.work == WORK_CYCLE && options.tubes_count != 0)) {
         fputs(usage, stderr);
         exit(2);

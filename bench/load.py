@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["BenchError", "Load", "LoadResult", "Shape", "compile_load", "parse_result"]
 
 HERE = Path(__file__).parent
-SOURCES = (HERE / "load.c", HERE / "beanstalk.c")
+SOURCES = (HERE / "load.c", HERE / "beanstalk.c", HERE / "bunqueue.c")
 HEADERS = (HERE / "load.h",)
 # A server that stalls is noticed by the generator itself; this is for a generator that stalls.
 LOAD_SECONDS_MAX = 300
@@ -27,22 +27,30 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """How many connections, and how many requests each keeps on the wire."""
+    """How many connections, and how many requests each keeps on the wire.
+
+    A bundle is the jobs of one request; owned jobs are taken under a lock and finished with its
+    token. Beanstalk knows neither.
+    """
 
     connections: int
     depth: int
+    bundle: int = 1
+    is_owned: bool = False
 
     def __str__(self) -> str:
-        return f"{self.connections}x{self.depth}"
+        bundle = f"x{self.bundle}" if self.bundle > 1 else ""
+        return f"{self.connections}x{self.depth}{bundle}{'-owned' if self.is_owned else ''}"
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the generator saw in its measured window."""
+    """What the generator saw in its measured window; jobs are counted from its start."""
 
     seconds: float
     operations: int
     errors: int
+    jobs_finished: int
     ops_per_s: float
     p50_us: float
     p99_us: float
@@ -76,6 +84,7 @@ def parse_result(line: str) -> LoadResult:
             seconds=float(seen["seconds"]),
             operations=int(seen["operations"]),
             errors=int(seen["errors"]),
+            jobs_finished=int(seen["jobs_finished"]),
             ops_per_s=float(seen["ops_per_s"]),
             p50_us=float(seen["p50_us"]),
             p99_us=float(seen["p99_us"]),
@@ -114,10 +123,17 @@ class Load:
     cores: Collection[int] | None = None
 
     def cycle(
-        self, port: int, pid: int, shape: Shape, seconds: float, warm_seconds: float
+        self,
+        port: int,
+        pid: int,
+        shape: Shape,
+        seconds: float,
+        warm_seconds: float,
+        protocol: str = "beanstalk",
     ) -> LoadResult:
-        """Put, reserve, delete in one tube."""
-        return self._run(port, pid, shape, self._window(seconds, warm_seconds))
+        """Put, reserve, delete in one tube; with bunqueue PUSH, PULL, ACK in one queue."""
+        flags = ["--protocol", protocol, *self._window(seconds, warm_seconds)]
+        return self._run(port, pid, shape, flags)
 
     def hop(
         self, port: int, pid: int, shape: Shape, seconds: float, warm_seconds: float, tubes: int
@@ -138,7 +154,8 @@ class Load:
 
     def _run(self, port: int, pid: int, shape: Shape, flags: list[str]) -> LoadResult:
         command = [str(self.program), "--port", str(port), "--server-pid", str(pid)]
-        command += ["--connections", str(shape.connections), "--depth", str(shape.depth), *flags]
+        command += ["--connections", str(shape.connections), "--depth", str(shape.depth)]
+        command += ["--bundle", str(shape.bundle), *(["--owner"] if shape.is_owned else []), *flags]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -22,6 +22,8 @@ __all__ = ["Quiet", "YardBuild", "core_split", "machine_facts", "machine_slug", 
 
 SYNCS_COUNT = 200
 SYNC_SIZE = 4096
+# Older yards have fewer of them; a server is started with all but one shut.
+DOORS = ("beanstalk", "bunqueue", "glidemq", "http")
 # The yard says itself which build runs; an older one is judged by its hottest module.
 PROBE = """
 import json, jobyard
@@ -42,6 +44,7 @@ class YardBuild:
     version: str
     build: str
     python_path: str | None
+    doors: tuple[str, ...]
 
     @property
     def is_compiled(self) -> bool:
@@ -62,20 +65,28 @@ def probe_yard(root: Path) -> YardBuild | None:
 
 
 def _probe(python_path: str | None) -> YardBuild | None:
+    said = _python(python_path, "-c", PROBE)
+    if said is None:
+        return None
+    seen = json.loads(said)
+    flags = _python(python_path, "-m", "jobyard", "serve", "--help") or ""
+    doors = tuple(door for door in DOORS if f"--{door} " in flags)
+    return YardBuild(str(seen["version"]), str(seen["build"]), python_path, doors)
+
+
+def _python(python_path: str | None, *words: str) -> str | None:
+    """Return what Python prints with this path, None when it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if python_path is not None:
         environment["PYTHONPATH"] = python_path
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROBE],
+        [sys.executable, "-P", *words],
         capture_output=True,
         text=True,
         check=False,
         env=environment,
     )
-    if done.returncode != 0:
-        return None
-    seen = json.loads(done.stdout)
-    return YardBuild(str(seen["version"]), str(seen["build"]), python_path)
+    return done.stdout if done.returncode == 0 else None
 
 
 def core_split() -> tuple[set[int], set[int]] | None:

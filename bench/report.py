@@ -11,15 +11,16 @@ from bench.figures import Figures
 from bench.goals import Verdict
 from bench.load import Shape
 from bench.machine import machine_slug
-from bench.scenarios import floor, growth, memory, recovery, throughput
+from bench.scenarios import bunqueue, floor, growth, memory, recovery, throughput
 
 __all__ = ["document", "render", "table", "write_document"]
 
 # From here on a core counts as fully used; the rest is the scheduler's.
 FULL_CORE_SHARE = 0.97
 
+# Twice the name of what is counted: an operation, or a job from its first to its last command.
 LOAD_TITLES = (
-    "server", "shape", "ops/s", "least-most", "CPU us/op", "server core", "load core", "p50 us",
+    "server", "shape", "{0}s/s", "least-most", "CPU us/{0}", "server core", "load core", "p50 us",
     "p99 us", "max us", "limit",
 )  # fmt: skip
 
@@ -42,7 +43,8 @@ def render(
 ) -> str:
     """Return the whole report for a terminal."""
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
-    parts += [_throughput(figures), _floor(figures), _memory(figures), _recovery(figures)]
+    parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
+    parts += [_floor(figures), _memory(figures), _recovery(figures)]
     parts += [_growth(figures), _verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -88,21 +90,23 @@ def write_document(
     return path
 
 
-def _load_row(figures: Figures, prefix: str, server: str, shape: Shape) -> list[str] | None:
+def _load_row(
+    figures: Figures, prefix: str, server: str, shape: Shape, counted: str = "op"
+) -> list[str] | None:
     """Return one row of LOAD_TITLES, None when that was not measured."""
-    speeds = figures.rounds(f"{prefix}.ops_per_s")
+    speed, cost = f"{counted}s_per_s", f"server_us_per_{counted}"
+    speeds = figures.rounds(f"{prefix}.{speed}")
     if not speeds:
         return None
     seen = {name: figures.median(f"{prefix}.{name}") for name in (
-        "ops_per_s", "server_us_per_op", "server_core_share", "load_core_share", "p50_us",
-        "p99_us", "max_us",
+        speed, cost, "server_core_share", "load_core_share", "p50_us", "p99_us", "max_us",
     )}  # fmt: skip
     return [
         server,
         str(shape),
-        _number(seen["ops_per_s"]),
+        _number(seen[speed]),
         f"{min(speeds):,.0f}-{max(speeds):,.0f}",
-        _number(seen["server_us_per_op"], 2),
+        _number(seen[cost], 2),
         _percent(seen["server_core_share"]),
         _percent(seen["load_core_share"]),
         _number(seen["p50_us"]),
@@ -121,9 +125,10 @@ def limit_of(server_share: float | None, load_share: float | None) -> str:
     return "waiting"
 
 
-def _load_table(title: str, rows: Sequence[list[str] | None]) -> str:
+def _load_table(title: str, rows: Sequence[list[str] | None], counted: str = "op") -> str:
     measured = [row for row in rows if row is not None]
-    return f"{title}\n{table(LOAD_TITLES, measured)}" if measured else ""
+    titles = [word.format(counted) for word in LOAD_TITLES]
+    return f"{title}\n{table(titles, measured)}" if measured else ""
 
 
 def _throughput(figures: Figures) -> str:
@@ -134,6 +139,29 @@ def _throughput(figures: Figures) -> str:
             for shape in throughput.SHAPES
             for server in throughput.SERVERS
         ],
+    )
+
+
+def _bunqueue(figures: Figures) -> str:
+    return _load_table(
+        "bunqueue: PUSH, PULL, ACK of 100-byte jobs; owned: with owner and token",
+        [
+            _load_row(figures, f"bunqueue.{server}.{shape}", server, shape)
+            for shape in bunqueue.SHAPES
+            for server in bunqueue.SERVERS
+        ],
+    )
+
+
+def _bunqueue_bundles(figures: Figures) -> str:
+    return _load_table(
+        "bunqueue: PUSHB, PULLB, ACKB, connections x pipelined requests x jobs of each",
+        [
+            _load_row(figures, f"bunqueue.{server}.{shape}", server, shape, counted="job")
+            for shape in bunqueue.BUNDLES
+            for server in bunqueue.SERVERS
+        ],
+        counted="job",
     )
 
 

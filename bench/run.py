@@ -25,8 +25,9 @@ class Settings:
     rounds: int = 3
     seconds: float = 1.2
     warm_seconds: float = 0.3
-    # A log that has just been made still has its space reserved and filled: a cost of starting.
-    warm_durable_seconds: float = 1.5
+    # A new log still has its space reserved and filled, a new JavaScript its code compiled: costs
+    # of starting.
+    warm_slow_seconds: float = 1.5
     jobs: int = 1_000_000
     jobs_few: int = 1_000
     tubes: int = 100_000
@@ -54,20 +55,25 @@ class Run:
             self.notes.append(text)
             say(text)
 
-    def cycle(self, server: Running, shape: Shape, prefix: str) -> None:
+    def cycle(self, server: Running, shape: Shape, prefix: str) -> LoadResult:
         """Measure put, reserve, delete once and note it under `prefix`."""
         seconds, warm = self.settings.seconds, self._warm_seconds(server)
-        self.note_result(prefix, self.load.cycle(server.port, server.pid, shape, seconds, warm))
+        result = self.load.cycle(
+            server.port, server.pid, shape, seconds, warm, protocol=server.kind.door
+        )
+        self.note_result(prefix, result)
+        return result
 
-    def hop(self, server: Running, shape: Shape, tubes: int, prefix: str) -> None:
+    def hop(self, server: Running, shape: Shape, tubes: int, prefix: str) -> LoadResult:
         """Measure the same over many tubes."""
         seconds, warm = self.settings.seconds, self._warm_seconds(server)
         result = self.load.hop(server.port, server.pid, shape, seconds, warm, tubes)
         self.note_result(prefix, result)
+        return result
 
     def _warm_seconds(self, server: Running) -> float:
-        if server.kind.is_durable:
-            return self.settings.warm_durable_seconds
+        if server.kind.is_slow_to_warm:
+            return self.settings.warm_slow_seconds
         return self.settings.warm_seconds
 
     def fill(

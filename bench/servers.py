@@ -1,4 +1,4 @@
-"""Servers: the yard, its rival and the bare echo, each started fresh and stopped without a trace.
+"""Servers: the yard, its rivals and the bare echo, each started fresh and stopped without a trace.
 
 Holds how each is started, how it says that it serves, and what can be read off its process. It
 knows nothing of load or figures. Each start gets a process group and a log of its own, so a
@@ -14,18 +14,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load import BenchError
+from bench.rivals import REQUESTS_MAX, Bunqueue, await_port, free_port
 
-__all__ = ["KINDS", "Kind", "Running", "Stable"]
+__all__ = ["KINDS", "Kind", "Running", "Stable", "ready_port"]
 
 READY_SECONDS_MAX = 120.0
-READY_LINE = re.compile(r"^ready\b.*\bbeanstalk=\S+?:(\d+)(?:\s|$)")
 LOG_TAIL_SIZE = 2000
+# Variables the yard reads; those without its name in them are the originals'.
+SETTING = re.compile(r".*JOBYARD|RATE_LIMIT_|AUTH_TOKENS$")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,17 @@ class Kind:
     program: str
     is_durable: bool = False
     flags: tuple[str, ...] = ()
+    door: str = "beanstalk"
+
+    @property
+    def is_rival(self) -> bool:
+        """Say whether this is somebody else's server, which prints no `ready` line."""
+        return self.program in ("beanstalkd", "bunqueue")
+
+    @property
+    def is_slow_to_warm(self) -> bool:
+        """Say whether it is slower at first for reasons that pass."""
+        return self.is_durable or self.program == "bunqueue"
 
 
 KINDS: dict[str, Kind] = {
@@ -47,6 +60,10 @@ KINDS: dict[str, Kind] = {
         Kind("beanstalkd-unsynced", "beanstalkd", is_durable=True, flags=("-F",)),
         Kind("jobyard-memory", "jobyard"),
         Kind("jobyard-durable", "jobyard", is_durable=True),
+        Kind("bunqueue", "bunqueue", door="bunqueue"),
+        Kind("bunqueue-sqlite", "bunqueue", is_durable=True, door="bunqueue"),
+        Kind("jobyard-bunqueue-memory", "jobyard", door="bunqueue"),
+        Kind("jobyard-bunqueue-durable", "jobyard", is_durable=True, door="bunqueue"),
         Kind("bare", "floor"),
         Kind("echo", "floor"),
     )
@@ -121,12 +138,16 @@ class Stable:
         python_path: str | None = None,
         cores: Collection[int] | None = None,
         floors: str | None = None,
+        bunqueue: Bunqueue | None = None,
+        doors: Sequence[str] = ("beanstalk",),
     ) -> None:
         self._folder = folder
         self._python = python
         self._python_path = python_path
         self._cores = cores
         self._floors = floors
+        self._bunqueue = bunqueue
+        self._doors = doors
         self._starts = 0
 
     def new_folder(self) -> Path:
@@ -155,13 +176,15 @@ class Stable:
         """Start a server on the data in `folder`; return once it serves."""
         if kind.program == "beanstalkd":
             return self._start_beanstalkd(kind, folder)
+        if kind.program == "bunqueue":
+            return self._start_bunqueue(kind, folder)
         return self._start_yard(kind, folder)
 
     def _start_beanstalkd(self, kind: Kind, folder: Path) -> Running:
         program = shutil.which("beanstalkd")
         if program is None:
             raise BenchError("beanstalkd is not installed")
-        port = _free_port()
+        port = free_port()
         data = folder / "data"
         data.mkdir(exist_ok=True)
         command = [program, "-l", "127.0.0.1", "-p", str(port)]
@@ -170,6 +193,17 @@ class Stable:
         running.port = port
         return self._when(running, _answers)
 
+    def _start_bunqueue(self, kind: Kind, folder: Path) -> Running:
+        if self._bunqueue is None:
+            raise BenchError("bunqueue is not installed")
+        port = free_port()
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        command = self._bunqueue.serve_command(port, data if kind.is_durable else None)
+        running = self._spawn(kind, command, folder)
+        running.port = port
+        return self._when(running, _listens)
+
     def _start_yard(self, kind: Kind, folder: Path) -> Running:
         if kind.program == "floor":
             # Found in the folder it was compiled into, as a module of its own.
@@ -177,8 +211,17 @@ class Stable:
         else:
             place = ["--data", str(folder / "data")] if kind.is_durable else ["--memory"]
             command = [self._python, "-m", "jobyard", "serve", *place]
-            command += ["--beanstalk", "127.0.0.1:0", *kind.flags]
+            command += [*self._open(kind.door), *kind.flags]
         return self._when(self._spawn(kind, command, folder), _says_ready)
+
+    def _open(self, wanted: str) -> list[str]:
+        """Return the flags for one open door: side by side, servers would share the others."""
+        if wanted not in self._doors:
+            raise BenchError(f"this yard has no {wanted} door")
+        flags: list[str] = []
+        for door in self._doors:
+            flags += [f"--{door}", "127.0.0.1:0" if door == wanted else "off"]
+        return flags
 
     def _spawn(self, kind: Kind, command: list[str], folder: Path) -> Running:
         log = folder / "log"
@@ -189,7 +232,8 @@ class Stable:
                 cwd=folder,  # no settings file of anybody's working directory
                 env=self._environment(kind),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                # Nobody reads what a rival prints: a pipe would fill, and it would stand still.
+                stdout=stderr if kind.is_rival else subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 start_new_session=True,
@@ -200,8 +244,10 @@ class Stable:
 
     def _environment(self, kind: Kind) -> dict[str, str]:
         # No setting may come from the terminal the benchmark was started in.
-        clean = {name: value for name, value in os.environ.items() if "JOBYARD" not in name}
+        clean = {name: value for name, value in os.environ.items() if not SETTING.match(name)}
         clean.pop("PYTHONPATH", None)
+        if kind.door == "bunqueue":
+            clean["RATE_LIMIT_MAX_REQUESTS"] = str(REQUESTS_MAX)  # as the rival gets
         path = self._floors if kind.program == "floor" else self._python_path
         if path is not None:
             clean["PYTHONPATH"] = path
@@ -219,22 +265,29 @@ class Stable:
         return running
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _says_ready(running: Running) -> int:
     """Wait for the one line on stdout; return the port it names."""
     stdout = running.process.stdout
     assert stdout is not None
     readable, _, _ = select.select([stdout], [], [], READY_SECONDS_MAX)
     line = stdout.readline() if readable else ""
-    found = READY_LINE.match(line)
-    if found is None:
+    port = ready_port(line, running.kind.door)
+    if port is None:
         raise BenchError(f"{running.kind.name} does not get ready; it said {line!r}")
-    return int(found.group(1))
+    return port
+
+
+def ready_port(line: str, door: str) -> int | None:
+    """Return the TCP port a `ready` line names for `door`, None when it names none."""
+    found = re.match(rf"ready\b.*\b{door}=\S+?:(\d+)(?:\s|$)", line)
+    return None if found is None else int(found.group(1))
+
+
+def _listens(running: Running) -> int:
+    """Wait until a connection is accepted: bunqueue listens when it has read its data."""
+    if not await_port(running.port, lambda: running.process.poll() is not None, READY_SECONDS_MAX):
+        raise BenchError(f"{running.kind.name} does not listen")
+    return running.port
 
 
 def _answers(running: Running) -> int:

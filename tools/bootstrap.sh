@@ -1,11 +1,13 @@
 #!/bin/sh
-# Brings what pip cannot: a Python with venv, a C compiler, the original beanstalkd.
+# Brings what pip cannot: a Python with venv, a C compiler, the original beanstalkd and bunqueue.
 #
 #   tools/bootstrap.sh python        print a Python >= 3.11 that can make environments, or fail
 #   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
 #   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
+#   tools/bootstrap.sh bunqueue      see to bunqueue for the tests; going without is no failure
 #
 # Debian packages are installed only as root or where sudo asks nothing. JOBYARD_APT=0 forbids it.
+# npm packages go into build/npm, nothing is installed for the machine. JOBYARD_NPM=0 forbids it.
 # PYTHON names the interpreter to use. Speaks on stderr, one line for each thing it did or lacks.
 set -eu
 
@@ -107,13 +109,51 @@ see_to_beanstalkd() {
     fi
 }
 
+# The runtime is among npm's optional packages, one for each kind of machine: the first that runs.
+find_bun() {
+    for bun in "$1"/node_modules/@oven/bun-*/bin/bun; do
+        if "$bun" --version >/dev/null 2>&1; then
+            echo "$bun"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# No script of a package runs: those needed here work without.
+fetch_packages() {
+    timeout 300 npm install --prefix "$1" --ignore-scripts --no-package-lock --no-audit --no-fund \
+        --fetch-retries=1 --fetch-retry-mintimeout=1000 >/dev/null 2>&1
+}
+
+# The link to the runtime comes last, so that a run that was cut short is not taken for done.
+see_to_bunqueue() {
+    folder=build/npm
+    wanted=tests/acceptance/npm/package.json
+    [ -x "$folder/bin/bun" ] && cmp -s "$wanted" "$folder/package.json" && return 0
+    rm -rf "$folder"
+    if [ "${JOBYARD_NPM:-1}" = 0 ] || ! command -v npm >/dev/null; then
+        say "bunqueue is not here and there is no npm to fetch it: tests with it are skipped"
+        return 0
+    fi
+    mkdir -p "$folder/bin"
+    cp "$wanted" "$folder/package.json"
+    if fetch_packages "$folder" && bun=$(find_bun "$folder"); then
+        ln -s "../${bun#"$folder"/}" "$folder/bin/bun"
+        say "installed the npm packages bunqueue and bun into $folder for the tests"
+    else
+        say "bunqueue is not here and cannot be fetched: tests with it are skipped"
+    fi
+}
+
 cd "$(dirname "$0")/.."
 case "${1:-}" in
 python) see_to_python ;;
 compiler) see_to_compiler ;;
 beanstalkd) see_to_beanstalkd ;;
+bunqueue) see_to_bunqueue ;;
 *)
-    say "usage: tools/bootstrap.sh python|compiler|beanstalkd"
+    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue"
     exit 2
     ;;
 esac

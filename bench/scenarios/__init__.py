@@ -7,6 +7,7 @@ turn, round by round (A B C A B C), so that a machine that slows down slows all 
 from collections.abc import Callable
 
 from bench.run import Run
+from bench.scenarios.bunqueue import measure_bunqueue
 from bench.scenarios.floor import measure_floor
 from bench.scenarios.growth import measure_growth
 from bench.scenarios.memory import measure_memory
@@ -17,6 +18,7 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, Callable[[Run], None]] = {
     "throughput": measure_throughput,
+    "bunqueue": measure_bunqueue,
     "floor": measure_floor,
     "memory": measure_memory,
     "recovery": measure_recovery,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bench.load import Shape
+from bench.load import LoadResult, Shape
 from bench.run import STANDING_PRIORITY, Run, say
 from bench.servers import Kind, Running
 
@@ -60,7 +60,7 @@ def _compare(
     run: Run,
     kind: Kind,
     arms: tuple[Arm, ...],
-    measure: Callable[[Running, Shape, Arm, str], None],
+    measure: Callable[[Running, Shape, Arm, str], LoadResult],
 ) -> None:
     with ExitStack() as servers:
         filled: list[tuple[Arm, Running]] = []

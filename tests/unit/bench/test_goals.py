@@ -4,7 +4,7 @@ import pytest
 
 from bench.figures import Figures
 from bench.goals import GOALS, Goal, judge
-from bench.scenarios import SCENARIOS, floor, growth, memory, recovery, throughput
+from bench.scenarios import SCENARIOS, bunqueue, floor, growth, memory, recovery, throughput
 from bench.servers import KINDS
 
 AT_LEAST = Goal("speed", "a", "b", at_least=1.15)
@@ -55,6 +55,7 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
     assert (goal.at_least is None) != (goal.at_most is None)
     servers = {
         "throughput": throughput.SERVERS,
+        "bunqueue": bunqueue.SERVERS,
         "floor": floor.SERVERS,
         "memory": memory.SERVERS,
         "recovery": recovery.SERVERS,

@@ -13,8 +13,8 @@ from bench.load import BenchError, Shape, compile_load, parse_result
 
 LINE = {
     "protocol": "beanstalk", "connections": 64, "depth": 1, "body_size": 100, "seconds": 2.0,
-    "operations": 200000, "errors": 0, "ops_per_s": 100000.0, "p50_us": 530.0, "p99_us": 700.5,
-    "max_us": 1500.0, "server_cpu_s": 1.8, "load_cpu_s": 1.0,
+    "operations": 200000, "errors": 0, "jobs_finished": 70000, "ops_per_s": 100000.0,
+    "p50_us": 530.0, "p99_us": 700.5, "max_us": 1500.0, "server_cpu_s": 1.8, "load_cpu_s": 1.0,
 }  # fmt: skip
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -80,6 +80,8 @@ def test_a_line_that_is_not_a_result_is_refused(line: str) -> None:
 
 def test_a_shape_is_written_as_connections_by_depth() -> None:
     assert str(Shape(4, 64)) == "4x64"
+    assert str(Shape(4, 1, bundle=50)) == "4x1x50"
+    assert str(Shape(4, 50, is_owned=True)) == "4x50-owned"
 
 
 @needs_compiler
@@ -202,6 +204,10 @@ def test_a_lost_connection_is_no_result(program: Path) -> None:
         ["--body", "1x"],
         ["--seconds", "soon"],
         ["--protocol", "morse"],
+        ["--bundle", "2"],
+        ["--owner"],
+        ["--protocol", "bunqueue", "--bundle", "1001"],
+        ["--protocol", "bunqueue", "--work", "hop", "--tubes", "5"],
         ["stray"],
     ],
 )

@@ -14,7 +14,6 @@ from bench.machine import (
     probe_yard,
     read_meters,
 )
-from bench.servers import READY_LINE
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,6 +45,7 @@ def test_the_yard_under_test_is_the_one_that_is_found() -> None:
     yard = probe_yard(ROOT)
     assert yard is not None
     assert (yard.version, yard.build) == (__version__, build.kind())
+    assert "beanstalk" in yard.doors
     assert yard.python_path is not None
     assert Path(yard.python_path.split(os.pathsep)[0]).is_absolute()
 
@@ -70,22 +70,3 @@ def test_the_meters_run() -> None:
     assert after.elapsed_s > before.elapsed_s
     assert after.own_s >= before.own_s > 0
     assert after.busy_s >= before.busy_s > before.own_s
-
-
-@pytest.mark.parametrize(
-    ("line", "port"),
-    [
-        ("ready beanstalk=127.0.0.1:11300 data=/x\n", "11300"),
-        ("ready beanstalk=127.0.0.1:40001\n", "40001"),
-        ("ready http=127.0.0.1:1 beanstalk=[::1]:2 data=memory\n", "2"),
-    ],
-)
-def test_the_port_is_read_from_the_ready_line(line: str, port: str) -> None:
-    found = READY_LINE.match(line)
-    assert found is not None
-    assert found.group(1) == port
-
-
-@pytest.mark.parametrize("line", ["", "already beanstalk=1:2", "ready beanstalk=unix:/x data=y"])
-def test_another_line_is_not_the_ready_line(line: str) -> None:
-    assert READY_LINE.match(line) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import WORKSHOP, main
+from bench.rivals import find_bunqueue
 
 needs_rival = pytest.mark.skipif(
     shutil.which("beanstalkd") is None or shutil.which("cc") is None,
@@ -35,6 +36,30 @@ def test_a_quick_run_measures_the_rival(tmp_path: Path, capsys: pytest.CaptureFi
     assert "QUICK RUN" in printed.out
     assert "goals: 0 met, 0 short" in printed.out
     assert set(WORKSHOP.glob("run-*")) <= before
+
+
+@pytest.mark.skipif(
+    find_bunqueue() is None or shutil.which("cc") is None,
+    reason="needs bunqueue and a C compiler",
+)
+def test_a_quick_run_measures_bunqueue(tmp_path: Path) -> None:
+    arguments = ["--quick", "--seconds", "0.05", "--servers", "bunqueue"]
+    assert main([*arguments, "--scenarios", "bunqueue", "--results", str(tmp_path)]) == 0
+    found = only_document(tmp_path)
+    assert "on bun" in str(found["machine"]["bunqueue"])
+    for shape in ("1x1", "16x1", "64x1", "4x50", "4x50-owned", "4x1x50"):
+        assert f"bunqueue.bunqueue.{shape}.ops_per_s" in found["figures"]
+    assert "bunqueue.bunqueue.4x1x50.jobs_per_s" in found["figures"]
+
+
+def test_a_rival_that_is_not_there_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.__main__.find_bunqueue", lambda _root: None)
+    arguments = ["--quick", "--servers", "bunqueue", "--scenarios", "bunqueue"]
+    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    assert "NO RIVAL: bunqueue is not installed" in capsys.readouterr().out
+    assert only_document(tmp_path)["figures"] == {}
 
 
 def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,17 @@ def test_scenarios_that_were_not_run_are_not_printed() -> None:
     assert "growth:" not in text
 
 
+def test_bundles_are_told_in_jobs() -> None:
+    figures = Figures()
+    for measure, value in {"jobs_per_s": 1500.0, "server_us_per_job": 600.0}.items():
+        figures.add(f"bunqueue.bunqueue.4x1x50.{measure}", value)
+    lines = render(FACTS, figures, [], []).splitlines()
+    (titles,) = (line for line in lines if "jobs/s" in line)
+    assert "CPU us/job" in titles
+    (row,) = (line for line in lines if "4x1x50" in line)
+    assert row.split()[:5] == ["bunqueue", "4x1x50", "1,500", "1,500-1,500", "600.00"]
+
+
 def test_the_document_is_named_for_date_commit_and_machine(tmp_path: Path) -> None:
     figures = measured()
     found = document(FACTS, {"rounds": 3}, figures, judge(figures), [])

@@ -10,8 +10,8 @@ from bench.run import Run, Settings
 from bench.servers import Stable
 
 RESULT = LoadResult(
-    seconds=1.0, operations=1000, errors=0, ops_per_s=1000.0, p50_us=1.0, p99_us=2.0, max_us=3.0,
-    server_cpu_s=0.5, load_cpu_s=0.25,
+    seconds=1.0, operations=1000, errors=0, jobs_finished=400, ops_per_s=1000.0, p50_us=1.0,
+    p99_us=2.0, max_us=3.0, server_cpu_s=0.5, load_cpu_s=0.25,
 )  # fmt: skip
 
 

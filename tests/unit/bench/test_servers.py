@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.ask import read_ledger
 from bench.load import BenchError
-from bench.servers import KINDS, Stable
+from bench.rivals import find_bunqueue
+from bench.servers import KINDS, Stable, ready_port
 
 needs_rival = pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="needs beanstalkd")
+
+BUNQUEUE = find_bunqueue()
 
 YARD = """
 import signal, sys
@@ -24,7 +28,8 @@ def stable_with_yard(tmp_path: Path, source: str) -> Stable:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "__main__.py").write_text(source)
-    return Stable(tmp_path / "servers", python_path=str(tmp_path / "path"))
+    doors = ("beanstalk", "bunqueue")
+    return Stable(tmp_path / "servers", python_path=str(tmp_path / "path"), doors=doors)
 
 
 def is_running(pid: int) -> bool:
@@ -44,18 +49,34 @@ def test_a_yard_serves_when_it_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("jobyard-memory", ["--memory"]), ("jobyard-durable", ["--data", "DATA"])],
+    [
+        ("jobyard-memory", "--memory --beanstalk 127.0.0.1:0 --bunqueue off"),
+        ("jobyard-durable", "--data DATA --beanstalk 127.0.0.1:0 --bunqueue off"),
+        ("jobyard-bunqueue-memory", "--memory --beanstalk off --bunqueue 127.0.0.1:0"),
+        ("jobyard-bunqueue-durable", "--data DATA --beanstalk off --bunqueue 127.0.0.1:0"),
+    ],
 )
-def test_a_yard_is_started_the_documented_way(
-    tmp_path: Path, name: str, expected: list[str]
-) -> None:
+def test_a_yard_is_started_the_documented_way(tmp_path: Path, name: str, expected: str) -> None:
     source = "import sys; print(' '.join(sys.argv[1:]), file=sys.stderr); sys.exit(7)"
     stable = stable_with_yard(tmp_path, source)
     folder = stable.new_folder()
     with pytest.raises(BenchError) as failure:
         stable.start(KINDS[name], folder)
-    words = str(failure.value).splitlines()[-1].replace(str(folder / "data"), "DATA").split()
-    assert words == ["serve", *expected, "--beanstalk", "127.0.0.1:0"]
+    words = str(failure.value).splitlines()[-1].replace(str(folder / "data"), "DATA")
+    assert words == f"serve {expected}"
+
+
+def test_a_yard_is_asked_at_the_door_it_was_started_for(tmp_path: Path) -> None:
+    line = "ready bunqueue=127.0.0.1:4243 beanstalk=127.0.0.1:4242 data=x"
+    stable = stable_with_yard(tmp_path, YARD.format(line=line))
+    with stable.serving(KINDS["jobyard-bunqueue-memory"]) as server:
+        assert server.port == 4243
+
+
+def test_a_door_the_yard_does_not_have_is_named(tmp_path: Path) -> None:
+    stable = Stable(tmp_path, doors=("beanstalk",))
+    with pytest.raises(BenchError, match="this yard has no bunqueue door"):
+        stable.start(KINDS["jobyard-bunqueue-memory"], stable.new_folder())
 
 
 def test_a_yard_that_says_something_else_is_ended_and_quoted(tmp_path: Path) -> None:
@@ -68,7 +89,13 @@ def test_no_setting_leaks_in_from_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOBYARD_DURABILITY", "os")
-    source = "import os, sys; sys.exit(' '.join(n for n in os.environ if 'JOBYARD' in n) + '.')"
+    monkeypatch.setenv("AUTH_TOKENS", "a")
+    monkeypatch.setenv("RATE_LIMIT_MAX_REQUESTS", "1")
+    words = "('JOBYARD', 'AUTH', 'RATE')"
+    source = (
+        "import os, sys\n"
+        f"sys.exit(' '.join(n for n in os.environ if any(w in n for w in {words})) + '.')"
+    )
     stable = stable_with_yard(tmp_path, source)
     with pytest.raises(BenchError) as failure:
         stable.start(KINDS["jobyard-memory"], stable.new_folder())
@@ -105,3 +132,40 @@ def test_a_missing_rival_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     stable = Stable(tmp_path)
     with pytest.raises(BenchError, match="beanstalkd is not installed"):
         stable.start(KINDS["beanstalkd"], stable.new_folder())
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("ready beanstalk=127.0.0.1:11300 data=/x\n", 11300),
+        ("ready beanstalk=127.0.0.1:40001\n", 40001),
+        ("ready http=127.0.0.1:1 beanstalk=[::1]:2 data=memory\n", 2),
+        ("ready beanstalk=[::1]:2 bunqueue=127.0.0.1:3 data=memory\n", 2),
+    ],
+)
+def test_the_port_is_read_from_the_ready_line(line: str, port: int) -> None:
+    assert ready_port(line, "beanstalk") == port
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "already beanstalk=1:2", "ready beanstalk=unix:/x data=y", "ready bunqueue=127.0.0.1:3"],
+)
+def test_another_line_is_not_the_ready_line(line: str) -> None:
+    assert ready_port(line, "beanstalk") is None
+
+
+@pytest.mark.skipif(BUNQUEUE is None, reason="needs bunqueue")
+@pytest.mark.parametrize("name", ["bunqueue", "bunqueue-sqlite"])
+def test_bunqueue_keeps_on_disk_what_it_should(tmp_path: Path, name: str) -> None:
+    stable = Stable(tmp_path, bunqueue=BUNQUEUE)
+    with stable.serving(KINDS[name]) as server:
+        assert read_ledger(server.port).standing == 0
+        assert any(tmp_path.glob("*/data/*")) == KINDS[name].is_durable
+    assert not is_running(server.pid)
+
+
+def test_a_bunqueue_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    with pytest.raises(BenchError, match="bunqueue is not installed"):
+        stable.start(KINDS["bunqueue"], stable.new_folder())
