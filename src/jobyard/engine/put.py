@@ -4,13 +4,13 @@ A session describes what it wants as a `Wish`; here is decided whether the job m
 job already stands for it.
 """
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64, u8
 
 from jobyard.engine.bus import DUPLICATED, PUSHED, Event
 from jobyard.engine.take import offer
-from jobyard.engine.yard import Yard
+from jobyard.engine.yard import POLICIES_MAX, Yard
 from jobyard.errors import YardFull
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE, LONG_BODY_SIZE, PUT_SIZE
@@ -19,9 +19,6 @@ from jobyard.model.extra import Extra, size_of
 from jobyard.model.job import BLOCKED, DELAYED, READY, Job
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
-
-# Policies nobody has any more are forgotten once there are this many.
-POLICIES_MAX: Final = 4096
 
 
 @final
@@ -173,8 +170,10 @@ def intern(yard: Yard, policy: Policy) -> Policy:
     if known is not None:
         return known
     policy.text = text
-    if len(yard.policies) >= POLICIES_MAX:
+    if len(yard.policies) >= yard.policies_max:
         _forget_unused(yard)
+        # Those in use stay; to look through them again pays only once there are twice as many.
+        yard.policies_max = max(POLICIES_MAX, 2 * len(yard.policies))
     yard.policies[text] = policy
     return policy
 

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 # stamps a millisecond.
 STAMP_SHIFT: Final = 20
 
+# Policies nobody has any more are forgotten once there are this many.
+POLICIES_MAX: Final = 4096
+
 
 @final
 class Yard:
@@ -77,6 +80,7 @@ class Yard:
         # By the name of the queue; counted since this process began.
         self.meters: dict[str, Meters] = {}
         self.policies: dict[bytes, Policy] = {}
+        self.policies_max: i64 = POLICIES_MAX
         self.next_policy: i64 = 1
         self.now_ms: i64 = 0
         self.last_stamp: i64 = 0

@@ -18,7 +18,7 @@ BAD_NAMES = [
     ("a b", "Queue name contains invalid characters"),
     ("a/b", "Queue name contains invalid characters"),
     ("a+b", "Queue name contains invalid characters"),
-    ("caf\u00e9", "Queue name contains invalid characters"),
+    ("\u00e9t\u00e9", "Queue name contains invalid characters"),
     ("a\x00b", "Queue name contains invalid characters"),
     ("a\n", "Queue name contains invalid characters"),
     ("*", "Queue name contains invalid characters"),

@@ -1,6 +1,5 @@
 import pytest
 
-from jobyard.engine import put as put_verbs
 from jobyard.engine.move import remove
 from jobyard.engine.put import Wish, enter, intern, make_room, room_for
 from jobyard.errors import YardFull
@@ -157,16 +156,12 @@ def test_equal_wishes_are_one_policy_and_one_record() -> None:
     assert again.enter(policy=named("c")).policy.number == 3
 
 
-def test_a_policy_that_was_forgotten_is_written_down_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_policy_that_was_forgotten_is_written_down_again() -> None:
     """Or a yard with its jobs could never be opened again."""
     storage = MemoryStorage()
     site = OpenYard(storage)
-    most = 4096
-    if hasattr(put_verbs, "__file__") and put_verbs.__file__.endswith(".py"):
-        most = 8
-        monkeypatch.setattr(put_verbs, "POLICIES_MAX", most)
+    most = 8
+    site.yard.policies_max = most
     remove(site.yard, site.enter(policy=named("known")), site.now_ms)
     known = intern(site.yard, named("known"))
     assert known.number == 1
