@@ -35,6 +35,7 @@ enum {
     IS_FULL,        /* no space can be reserved: ENOSPC */
     HAS_FAILED,     /* an EIO was given */
     SENDS_AFTER,    /* sends over TCP since then */
+    IS_IN_THREAD,   /* whether the call that failed was made beside the loop */
     FIELDS
 };
 
@@ -55,6 +56,7 @@ static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 static int fails(int count, int at) {
     int64_t number = __atomic_add_fetch(&shared[count], 1, __ATOMIC_SEQ_CST);
     if (shared[at] != number) return 0;
+    shared[IS_IN_THREAD] = gettid() != getpid();
     shared[HAS_FAILED] = 1;
     errno = EIO;
     return 1;

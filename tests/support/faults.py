@@ -30,6 +30,7 @@ FIELDS: Final = (
     "is_full",
     "has_failed",
     "sends_after",
+    "is_in_thread",
 )
 
 # ext4: stop at once, writing out nothing more, not even the file system's own journal.
