@@ -14,7 +14,6 @@ KEPT = Path(__file__).parent.parent.parent / "sim" / "seeds.txt"
 RARE = {
     "body updated",
     "clean stop",
-    "crash in the middle of a command",
     "create refused",
     "dead job",
     "deadline soon",

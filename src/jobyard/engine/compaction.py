@@ -226,7 +226,11 @@ class Compactor:
         # Something newer than all of it must be on disk: recovery takes the newest for granted.
         if durable < self._after or durable <= self._victim().last_batch:
             return False
-        self._journal.append_dropped(self._victim())
+        try:
+            self._journal.append_dropped(self._victim())
+        except StorageFull:
+            # Nothing was changed: it is said when there is room.
+            return False
         self._after = self._journal.open_number
         self.phase = DROPPING
         return False

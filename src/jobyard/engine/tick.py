@@ -1,5 +1,7 @@
 """What time alone makes happen: delays end, leases run out, pauses end, waiting ends."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
@@ -9,10 +11,14 @@ from jobyard.engine.names import Expiry
 from jobyard.engine.take import cancel_wait, offer
 from jobyard.engine.waits import JobWait
 from jobyard.engine.yard import Yard
+from jobyard.errors import StorageFull, YardFull
 from jobyard.model.item import Item
 from jobyard.model.job import Job
 from jobyard.model.limits import FIRINGS_PER_TURN
 from jobyard.model.queue import Book, Lease, Queue, Waiter
+
+# A full disk is asked again after this.
+FULL_WAIT_MS: Final = 1000
 
 
 def tick(yard: Yard, now_ms: i64) -> i64:
@@ -44,7 +50,12 @@ def _ring_book(yard: Yard, book: Book, now_ms: i64, most: i64) -> i64:
         if lease.sort_key > now_ms:
             break
         assert isinstance(lease, Lease)
-        expire(yard, lease, now_ms)
+        try:
+            expire(yard, lease, now_ms)
+        except (YardFull, StorageFull):
+            # What is to be remembered of the end, and by others, finds no room on the disk yet.
+            lease.sort_key = now_ms + FULL_WAIT_MS
+            book.leases.moved(lease)
         fired += 1
     _rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)
     return fired + 1
@@ -77,7 +88,10 @@ def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
         return
     yard.disarm(item)
     if isinstance(item, Expiry):
-        expire_ttl(yard, item.job, now_ms)
+        try:
+            expire_ttl(yard, item.job, now_ms)
+        except (YardFull, StorageFull):
+            yard.arm(item, now_ms + FULL_WAIT_MS)
     elif isinstance(item, JobWait):
         yard.waits.remove(item)
         item.patient.job_done(item, None)

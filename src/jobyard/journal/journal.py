@@ -9,7 +9,7 @@ from zlib import crc32
 
 from mypy_extensions import i32, i64
 
-from jobyard.errors import YardFull
+from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
 from jobyard.journal.record import (
     DROPPED_SIZE,
@@ -250,8 +250,11 @@ class Journal(Batches):
         self.appended = self.open_number
 
     def append_clean(self) -> None:
-        """Append the mark of a stop in good order."""
-        self.make_room(8)
+        """Append the mark of a stop in good order; a full disk goes without it."""
+        try:
+            self.make_room(8)
+        except StorageFull:
+            return
         write_clean(self._part1)
         self.records_count += 1
         self.appended = self.open_number

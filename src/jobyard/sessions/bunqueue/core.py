@@ -6,28 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from jobyard.engine import flows
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
-from jobyard.engine.move import erase
-from jobyard.engine.put import Wish, enter, make_room, room_for, tell_duplicate
+from jobyard.engine.put import Wish, enter, make_room, room_for
 from jobyard.engine.queues import hold_watch, open_queue
 from jobyard.engine.take import offer, take, wait
-from jobyard.errors import Refused
+from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.extra import (
-    KEY_DROPPED,
-    KEY_EXTENDS,
-    KEY_REPLACES,
-    KEY_UNTIL,
+    OPEN,
     Extra,
 )
-from jobyard.model.extra import Fields as NewsFields
-from jobyard.model.job import BUNQUEUE, DEAD, DONE, LEASED, MSGPACK, Job
+from jobyard.model.job import BUNQUEUE, DEAD, DONE, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Lease, Queue, Terms
 from jobyard.model.rules import DAY_MS, NO_LIMIT, Bucket
 from jobyard.sessions.bunqueue import kin, options
 from jobyard.sessions.bunqueue.ids import find_job, id_bytes, token_number, write_uuid
 from jobyard.sessions.bunqueue.request import Pull
+from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
 from jobyard.wire.msgpack import array_header, skip
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
@@ -42,8 +37,6 @@ PULL_WAIT_MAX: Final = 60_000
 PULL_COUNT_MAX: Final = 1000
 # Of one PUSHB.
 BATCH_MAX: Final = 100_000
-# Records that the removal of a job with the same id or key takes.
-_REPLACED_ROOM: Final = 256
 
 
 # -- PUSH --------------------------------------------------------------------------------------
@@ -113,91 +106,6 @@ def push_wish(
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
-
-
-def stand_in(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job | None:
-    """Return the job that already stands for a wish; what must go to make way for it goes.
-
-    Nothing goes unless the wish becomes a job: a name is not given up for a key that is taken.
-    """
-    extra = wish.extra
-    assert extra is not None
-    same = _namesake(yard, extra)
-    if same is not None and same.state not in (DEAD, DONE):
-        tell_duplicate(yard, same, now_ms)
-        return same
-    owner = _owner(queue, extra, now_ms)
-    if owner is not None:
-        if extra.key_mode != KEY_REPLACES or _is_needed(yard, owner, extra):
-            if extra.key_mode == KEY_EXTENDS and extra.key_ttl_ms > 0:
-                news = NewsFields()
-                news.numbers(KEY_UNTIL, (now_ms + extra.key_ttl_ms,), b"")
-                yard.note(owner, news.done(), is_needed=True)
-            tell_duplicate(yard, owner, now_ms)
-            return owner
-        if owner.state == LEASED:
-            # It runs on without the key: else a restart would give it back to it.
-            news = NewsFields()
-            news.begin(KEY_DROPPED, 0)
-            yard.note(owner, news.done(), is_needed=True)
-        else:
-            erase(yard, owner, now_ms)
-    if same is not None:
-        erase(yard, same, now_ms)
-    return None
-
-
-def _namesake(yard: Yard, extra: Extra) -> Job | None:
-    """Return the job that has the id a client wants for another."""
-    if not extra.custom_id:
-        return None
-    same = yard.names.custom.get(extra.custom_id)
-    return same if same is not None else find_job(yard, extra.custom_id.encode())
-
-
-def _owner(queue: Queue, extra: Extra, now_ms: i64) -> Job | None:
-    """Return the job that keeps others with this key out."""
-    if not extra.unique_key or queue.keys is None:
-        return None
-    owner = queue.keys.get(extra.unique_key)
-    if owner is None:
-        return None
-    theirs = owner.extra
-    assert theirs is not None
-    return None if 0 < theirs.key_until_ms <= now_ms else owner
-
-
-def _is_needed(yard: Yard, owner: Job, extra: Extra) -> bool:
-    """Tell whether others wait for a job that is to be replaced, its successor among them."""
-    if owner.state == LEASED:
-        return False
-    if int(owner.id) in yard.names.dependents:
-        return True
-    return any(member.child_id == owner.id for member in extra.members or ())
-
-
-def refuse_taken(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
-    """Refuse a job whose key belongs to one that can be neither replaced nor extended."""
-    extra = wish.extra
-    assert extra is not None
-    owner = _owner(queue, extra, now_ms)
-    if owner is None:
-        return
-    same = _namesake(yard, extra)
-    if same is not None and same.state not in (DEAD, DONE):
-        return
-    if extra.key_mode == KEY_REPLACES and _is_needed(yard, owner, extra):
-        raise Refused("Cannot replace a job that other jobs depend on")
-    if extra.key_mode == KEY_EXTENDS and extra.key_ttl_ms > 0 and owner.state == LEASED:
-        raise Refused("Duplicate unique_key (extended TTL)")
-
-
-def room_to_stand_in(queue: Queue, wish: Wish, now_ms: i64) -> i64:
-    """Return what the records take by which another job makes way for a wish."""
-    extra = wish.extra
-    assert extra is not None
-    owner = _owner(queue, extra, now_ms)
-    return _REPLACED_ROOM + (0 if owner is None else flows.parent_room(owner, 64))
 
 
 def check_group_size(queue: Queue, wish: Wish, fields: Fields) -> None:
@@ -294,11 +202,24 @@ def _enter_one(
     before = kin.namesake(yard, wish)
     job = stand_in(yard, queue, wish, now_ms)
     if job is None:
+        _forget_gone(yard, extra)
         job = enter(yard, queue, wish, now_ms)
         kin.welcome(yard, job, ties.parents.get(place), before, entry, now_ms)
     if ties.order is not None:
         ties.entered(extra.custom_id, job)
     return job
+
+
+def _forget_gone(yard: Yard, extra: Extra) -> None:
+    """Wait for no job that another of the same batch has replaced meanwhile."""
+    if extra.members is not None:
+        extra.members = [
+            member
+            for member in extra.members
+            if member.state != OPEN or yard.jobs.get(member.child_id) is not None
+        ]
+        # Its weight was asked for when room was made.
+        extra.members_size = -1
 
 
 def _entries(fields: Fields) -> list[Fields]:
@@ -505,7 +426,13 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
         is_removed = isinstance(removes, list) and i < len(removes) and removes[i] is True
         keep: i64 = KEEP_NOT if is_removed else KEEP_AS_ASKED
         result = results[i] if results is not None else b""
-        complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+        try:
+            complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+        except (YardFull, StorageFull):
+            # Those before it have ended, and must not be asked for again.
+            ignored.append(i)
+            ignored_ids.append(name)
+            continue
         session.door.completed_count += 1
         session.wait_for(job.batch)
     if ignored:

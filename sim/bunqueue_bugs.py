@@ -1,0 +1,233 @@
+"""Planted bugs that only runs with bunqueue clients can find: plain data, see `sim.bugs`.
+
+Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+right text, wrong text).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Planted = tuple[str, frozenset[str], tuple[tuple[str, str, str], ...]]
+
+_RESTART: Final = frozenset({"restart", "recovery twice", "no job from nowhere"})
+
+BUN_BUGS: Final[dict[str, Planted]] = {
+    "lock-token-unchecked": (
+        "whoever knows the id of a locked job may finish it",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.sessions.bunqueue.core",
+                "        if token_number(session.yard, token) != lease.key:\n",
+                "        if token_number(session.yard, token) == -2:\n",
+            ),
+        ),
+    ),
+    "key-freed-by-retry": (
+        "a job that is tried again lets others with its key in",
+        frozenset({"dedup", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.yard",
+                "        self._leave(job)\n        why = end.why\n        if why == RELEASED:\n",
+                (
+                    "        self._leave(job)\n        self.names.free_key(job)\n"
+                    "        why = end.why\n        if why == RELEASED:\n"
+                ),
+            ),
+        ),
+    ),
+    "attempts-forgotten": (
+        "a restart gives every job its attempts back",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.replay",
+                "        end.attempts = i64(read_i32_le(data, pos + 48))\n",
+                "        end.attempts = 0\n",
+            ),
+        ),
+    ),
+    "result-dropped": (
+        "compaction forgets what jobs came to",
+        _RESTART | {"live bytes", "result"},
+        (
+            (
+                "jobyard.model.extra",
+                "    if outcome.result:\n        result_field(",
+                "    if not outcome:\n        result_field(",
+            ),
+        ),
+    ),
+    "child-ends-first": (
+        "those who wait for a job are told in a later batch than the one with its end",
+        frozenset({"members", "liveness"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.end",
+                "    if yard.names.dependents:\n        flows.settle(yard, job, result, now_ms)\n",
+                (
+                    "    if yard.names.dependents:\n        yard.journal.seal_batch()\n"
+                    "        flows.settle(yard, job, result, now_ms)\n"
+                ),
+            ),
+        ),
+    ),
+    "revived-without-reset": (
+        "a job that is brought back has used up its attempts",
+        frozenset({"state", "attempts"}),
+        (
+            (
+                "jobyard.engine.move",
+                "        move.stamp = yard.stamp(now_ms)\n        move.attempts = 0\n",
+                "        move.stamp = yard.stamp(now_ms)\n",
+            ),
+        ),
+    ),
+    "old-base-not-killed": (
+        "a job that was given another body comes back after its end",
+        _RESTART | {"live bytes", "JournalDamaged", "AssertionError", "KeyError"},
+        (
+            (
+                "jobyard.journal.journal",
+                "        for base in extra.old_bases:\n            if base in self.segments:\n",
+                "        for base in extra.old_bases:\n            if base < 0:\n",
+            ),
+        ),
+    ),
+    "policy-dropped": (
+        "compaction forgets what jobs were put with",
+        _RESTART | {"JournalDamaged"},
+        (
+            (
+                "jobyard.engine.compaction",
+                "        if journal.is_entry_needed(entry, victim):\n",
+                "        if kind != 1 and journal.is_entry_needed(entry, victim):\n",
+            ),
+        ),
+    ),
+    "long-body-written-again": (
+        "a long body that a short one replaced at once is written with every batch from then on",
+        frozenset({"liveness", "disk use"}),
+        (
+            (
+                "jobyard.journal.batches",
+                "        if self._part2:\n",
+                "        if self._long_jobs:\n",
+            ),
+        ),
+    ),
+    "settings-not-recorded": (
+        "a pause or a limit does not outlive the process",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.queues",
+                "            yard.journal.set_entry(SETTINGS, key, settings.encode())\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    "late-token-kept": (
+        "a token stays good after somebody else was given the job",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.engine.take",
+                "        extra.last_lease = 0\n",
+                "        extra.last_lease += 0\n",
+            ),
+            (
+                "jobyard.engine.end",
+                "        job.extra.last_lease = 0\n",
+                "        job.extra.last_lease += 0\n",
+            ),
+        ),
+    ),
+    "ended-twice": (
+        "a token that failed a job can fail it again",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.engine.end",
+                "lease.terms.is_token and end.why in (STALLED, LET_GO):",
+                "lease.terms.is_token:",
+            ),
+        ),
+    ),
+    "stalls-forgotten": (
+        "a state record does not tell how often a job stalled",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.replay",
+                "            tally.stalls = read_i32_le(data, at + 64)\n",
+                "",
+            ),
+        ),
+    ),
+    "unblocked-too-soon": (
+        "a job runs when the first of those it waits for is done",
+        frozenset({"state", "members", "lease"}),
+        (
+            (
+                "jobyard.engine.flows",
+                "(is_enough or _is_last(parent, member))",
+                "(is_enough or member is not None)",
+            ),
+        ),
+    ),
+    "given-before-durable": (
+        "a job is given out before its put is on disk",
+        frozenset({"answer before its record"}),
+        (
+            (
+                "jobyard.sessions.bunqueue.session",
+                "            self.wait_for(lease.job.batch)\n",
+                "",
+            ),
+        ),
+    ),
+    "policy-number-reused": (
+        "a restart forgets which numbers of policies were given out",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.replay",
+                "max(self._yard.next_policy, policy.number + 1)",
+                "self._yard.next_policy",
+            ),
+        ),
+    ),
+    "batch-half-entered": (
+        "a batch of which a job is refused leaves the others behind",
+        frozenset({"counters", "state", "dedup"}),
+        (
+            (
+                "jobyard.sessions.bunqueue.core",
+                "    _refuse_any_taken(yard, queue, wishes, now_ms)\n",
+                "",
+            ),
+            (
+                "jobyard.sessions.bunqueue.core",
+                "    job = stand_in(yard, queue, wish, now_ms)\n",
+                (
+                    "    refuse_taken(yard, queue, wish, now_ms)\n"
+                    "    job = stand_in(yard, queue, wish, now_ms)\n"
+                ),
+            ),
+        ),
+    ),
+    "key-kept-by-replaced": (
+        "a job replaced while it ran has its key back after a restart",
+        _RESTART | {"dedup"},
+        (
+            (
+                "jobyard.sessions.bunqueue.stand_in",
+                "            yard.note(owner, news.done(), is_needed=True)\n        else:\n",
+                "        else:\n",
+            ),
+        ),
+    ),
+}

@@ -1,0 +1,233 @@
+"""What a yard remembers of everything in it, as plain values, and what a restart makes of that.
+
+A snapshot is taken of the living yard when a batch is sealed. A restart that reads up to that batch
+must bring back the same, but for what ends with a process: leases, and delays that are over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobyard.engine.yard import due_stamp
+from jobyard.model.entry import POLICY
+from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.rules import DEFAULTS
+from sim.state import Violation
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.extra import Extra
+    from jobyard.model.job import Job
+
+_DEFAULT_RULES: Final = DEFAULTS.encode()
+
+# One job: what never moves, then what a restart may look at differently.
+Facts = dict[str, object]
+
+
+def facts_of(job: Job) -> Facts:
+    """Return everything about a job that outlives a restart, but for its body."""
+    facts: Facts = {
+        "queue": job.queue.name,
+        "kind": (int(job.family), int(job.codec), int(job.key), int(job.own_ms)),
+        "policy": job.policy.text,
+        "created": int(job.created_ms),
+        "state": int(job.state),
+        "rank": int(job.rank),
+        "due": int(job.due_ms),
+        "delay": int(job.delay_ms),
+        "stamp": int(job.stamp),
+        "due stamp": int(due_stamp(job)),
+        "deliveries": int(job.deliveries),
+        "attempts": int(job.attempts),
+        "counts": (0, 0, 0),
+        "steps": (0, 0),
+        "rare": NOTHING,
+        "times": (),
+    }
+    extra = job.extra
+    if extra is None:
+        return facts
+    tally = extra.tally
+    if tally is not None:
+        facts["counts"] = (int(tally.timeouts), int(tally.releases), int(tally.buries))
+        facts["steps"] = (int(tally.stalls), int(tally.kicks))
+    facts["rare"] = _rare(extra)
+    facts["times"] = _times(extra)
+    return facts
+
+
+NOTHING: Final = ("", "", "", b"", 0, "", "", "", 0, (), (), (), ())
+
+
+def _rare(extra: Extra) -> tuple[object, ...]:
+    """Return the parts of a job that few jobs have, as they are and not as they are written."""
+    failures = [(int(one.attempt), int(one.reason), one.error) for one in extra.failures or ()]
+    members = [
+        (int(one.child_id), one.label, int(one.state), one.value) for one in extra.members or ()
+    ]
+    end = extra.outcome
+    outcome: tuple[object, ...] = ()
+    if end is not None:
+        outcome = (int(end.key), int(end.reason), end.error, int(end.codec), end.result)
+    return (
+        *(extra.custom_id, extra.unique_key, extra.group_id, extra.marks, int(extra.parent_id)),
+        *(extra.progress, extra.message, extra.stack, int(extra.retries)),
+        *(tuple(failures), tuple(members), outcome),
+        tuple((one.level, one.text) for one in extra.logs or ()),
+    )
+
+
+def _times(extra: Extra) -> tuple[int, ...]:
+    end = extra.outcome
+    times = [] if end is None else [int(end.ended_ms), int(end.started_ms)]
+    for failure in extra.failures or ():
+        times += [int(failure.started_ms), int(failure.failed_ms)]
+    times += [int(line.at_ms) for line in extra.logs or ()]
+    if extra.retried_ms:
+        times.append(int(extra.retried_ms))
+    if extra.unique_key and extra.key_until_ms:
+        times.append(int(extra.key_until_ms))
+    return tuple(times)
+
+
+class Snapshot:
+    """A yard at the moment a batch was sealed."""
+
+    def __init__(self, yard: Yard, bodies: dict[int, bytes]) -> None:
+        self.jobs = {int(job.id): facts_of(job) for job in yard.jobs.all()}
+        self.bodies = bodies
+        self.entries = entries_of(yard)
+        self.tables = tables_of(yard)
+
+
+def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
+    """Return what is remembered under keys; policies are compared job by job."""
+    return {
+        (int(entry.kind), bytes(entry.key)): bytes(entry.value)
+        for entry in yard.journal.entries.values()
+        if not entry.is_gone and entry.kind != POLICY
+    }
+
+
+def tables_of(yard: Yard) -> dict[str, object]:
+    """Return by which names jobs are found."""
+    names = yard.names
+    keys: dict[tuple[str, str], tuple[int, int]] = {}
+    for queue in yard.queues.values():
+        for key, job in (queue.keys or {}).items():
+            extra = job.extra
+            assert extra is not None
+            keys[queue.name, key] = (int(job.id), int(extra.key_until_ms))
+    rules: dict[str, bytes] = {}
+    for queue in yard.queues.values():
+        if queue.rules is not None:
+            rules[queue.name] = queue.rules.settings.encode()
+            for group in queue.rules.groups.values():
+                if not group.is_plain():
+                    rules[f"{queue.name} {group.name}"] = group.encode()
+    return {
+        "rules": {name: rule for name, rule in rules.items() if rule != _DEFAULT_RULES},
+        "custom": {name: int(job.id) for name, job in names.custom.items()},
+        "dependents": {
+            child: sorted(int(job.id) for job in jobs) for child, jobs in names.dependents.items()
+        },
+        "keys": keys,
+    }
+
+
+# What a full disk may go without.
+_SKIPPED: Final = ("deliveries", "counts")
+# What moves when the wall clock does.
+_TIMES: Final = ("created", "due", "times", "stamp", "state")
+
+
+class Comparison:
+    """Compares a yard that came back with a snapshot."""
+
+    def __init__(self, now_ms: int, *, may_skip: bool, has_jumped: bool) -> None:
+        self._now_ms = now_ms
+        self._may_skip = may_skip
+        self._has_jumped = has_jumped
+
+    def check(self, yard: Yard, snapshot: Snapshot) -> None:
+        """Raise a Violation at the first difference."""
+        found = {int(job.id): job for job in yard.jobs.all()}
+        if found.keys() != snapshot.jobs.keys():
+            lost = sorted(snapshot.jobs.keys() - found.keys())
+            new = sorted(found.keys() - snapshot.jobs.keys())
+            raise Violation("restart", f"jobs {lost} are lost, jobs {new} are back")
+        for number, job in found.items():
+            self._check_job(number, facts_of(job), self._expected(snapshot.jobs[number]))
+            body = snapshot.bodies.get(number)
+            if body is not None and yard.bodies.fetch(job) != body:
+                raise Violation("restart", f"job {number} came back with another body")
+        entries = entries_of(yard)
+        if entries != snapshot.entries:
+            raise Violation("restart", f"entries {entries}, not {snapshot.entries}")
+        tables = tables_of(yard)
+        for name, table in tables.items():
+            wanted = snapshot.tables[name]
+            if name == "keys":
+                if not self._has_jumped and self._lasting(table) != self._lasting(wanted):
+                    raise Violation("restart", f"keys: {table}, not {wanted}")
+            elif table != wanted:
+                raise Violation("restart", f"{name}: {table}, not {wanted}")
+
+    def _lasting(self, keys: object) -> object:
+        """Return the keys that still keep others out."""
+        assert isinstance(keys, dict)
+        return {
+            place: (number, until)
+            for place, (number, until) in keys.items()
+            if until == 0 or until > self._now_ms
+        }
+
+    def _expected(self, was: Facts) -> Facts:
+        facts = dict(was)
+        state = facts["state"]
+        due, delay = facts["due"], facts["delay"]
+        assert isinstance(due, int)
+        assert isinstance(delay, int)
+        if state == LEASED:
+            facts["state"] = READY
+        elif state == DELAYED and due <= self._now_ms:
+            facts["state"] = READY
+            kind = facts["kind"]
+            assert isinstance(kind, tuple)
+            if kind[0] != BEANSTALK:
+                facts["stamp"] = facts["due stamp"]
+        elif state in {DELAYED, BLOCKED}:
+            facts["due"] = min(due, self._now_ms + delay)
+        return facts
+
+    def _check_job(self, number: int, found: Facts, wanted: Facts) -> None:
+        skipped = {"due stamp"}
+        if found["state"] not in {DELAYED, BLOCKED}:
+            skipped.add("due")
+        if self._may_skip:
+            skipped.update(_SKIPPED)
+            if found["state"] not in {DELAYED, BLOCKED}:
+                skipped.add("delay")
+            if found["state"] in {DEAD, DONE}:
+                # Its place in line counts no more, and a lease that was not recorded gave it one.
+                skipped.add("stamp")
+        if self._has_jumped:
+            skipped.update(_TIMES)
+        wrong = {
+            key: (found[key], wanted[key])
+            for key in wanted
+            if key not in skipped and found[key] != wanted[key]
+        }
+        if wrong:
+            raise Violation("restart", f"job {number} (found, expected): {wrong}")
+
+
+def whole_dump(yard: Yard) -> list[tuple[object, ...]]:
+    """Return a yard without leases as plain values, in a fixed order, bodies included."""
+    dump: list[tuple[object, ...]] = [
+        (int(job.id), tuple(facts_of(job).items()), yard.bodies.fetch(job))
+        for job in yard.jobs.all()
+    ]
+    dump.append((0, tuple(sorted(entries_of(yard).items())), None))
+    return dump

@@ -1,0 +1,281 @@
+"""The state of bunqueue jobs as clients understand it, and what happens to them by themselves.
+
+Holds jobs, keys, pauses and locks in plain dicts, and the steps of a job's life that commands and
+time share. Where the yard has a choice it is looked up and checked to be a legal one. Times are
+those of the boot's steady clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, READY
+from sim.state import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.engine.yard import Yard
+    from jobyard.model.job import Job
+    from sim.bunqueue_nouns import Ask, BunClient, BunJob, Lock
+
+STALLS_MAX: Final = 3
+# How long jobs that came to an end are kept.
+REST_MS: Final = 7 * 86_400_000
+
+
+class BunState:
+    """All that bunqueue clients should find."""
+
+    def __init__(self, reach: Callable[[str], None]) -> None:
+        self.reach = reach
+        self.may_fill = False
+        self.yard: Yard
+        self.now = 0
+        # By their number in the yard; those that are gone may come back after a power cut.
+        self.jobs: dict[int, BunJob] = {}
+        self.gone: dict[int, BunJob] = {}
+        self.by_id: dict[str, BunJob] = {}
+        self.keys: dict[tuple[str, str], BunJob] = {}
+        self.paused: set[str] = set()
+        self.most_active: dict[str, int] = {}
+        self.clients: list[BunClient] = []
+
+    def waiting_for(self, number: int) -> list[BunJob]:
+        """Return the jobs that wait for another."""
+        return [
+            job
+            for job in self.jobs.values()
+            if number in job.waits and job.state not in {DEAD, DONE}
+        ]
+
+    def available(self, queue: str) -> list[BunJob]:
+        """Return the jobs that a puller could have."""
+        if queue in self.paused:
+            return []
+        active = sum(1 for job in self.jobs.values() if job.queue == queue and job.lock is not None)
+        if 0 <= self.most_active.get(queue, -1) <= active:
+            return []
+        return [job for job in self.jobs.values() if job.queue == queue and job.state == READY]
+
+    def drop_old(self) -> None:
+        """Let jobs go that outlived their time and were found so by a puller."""
+        for job in list(self.jobs.values()):
+            if not job.ttl_ms or job.state != READY or not self.is_old(job):
+                continue
+            if self.yard.jobs.get(job.number) is None:
+                self.remove(job)
+
+    def is_old(self, job: BunJob) -> bool:
+        """Tell whether a job outlived its time."""
+        return 0 < job.ttl_ms <= self.now - job.created
+
+    def complete(self, job: BunJob, result: object) -> None:
+        """End a run well."""
+        self.free(job)
+        if job.removes_done or (self.may_fill and self.yard.jobs.get(job.number) is None):
+            self.remove(job)
+        else:
+            job.state = DONE
+            job.result = result
+            self.rest(job)
+        for parent in self.waiting_for(job.number):
+            parent.waits.discard(job.number)
+            self._unblock(parent)
+
+    def _unblock(self, parent: BunJob) -> None:
+        if parent.state == BLOCKED and not parent.waits:
+            self.reach("unblocked")
+            parent.is_plain = False
+            parent.state = DELAYED if parent.due > self.now else READY
+
+    def failed(self, job: BunJob, *, is_final: bool) -> None:
+        """End a run badly: tried again later, or dead."""
+        self.free(job)
+        job.attempts += 1
+        job.is_plain = False
+        if is_final or job.attempts >= job.max_attempts:
+            self._die(job)
+            return
+        least, most = job.backoff()
+        found = self.yard.jobs.get(job.number)
+        if found is None and self.is_old(job):
+            job.state = READY
+            return
+        if found is None:
+            raise Violation("lost", f"{job} failed and is not there")
+        if most == 0:
+            job.state = READY
+            return
+        job.state = DELAYED
+        job.due = int(found.due_ms)
+        if not least <= job.due - self.now <= most:
+            raise Violation("backoff", f"{job} waits {job.due - self.now} ms")
+
+    def _die(self, job: BunJob) -> None:
+        job.last_token = None
+        if job.attempts > job.max_attempts:
+            raise Violation("attempts", f"{job} died after {job.attempts} attempts")
+        if job.removes_dead:
+            self.remove(job)
+        else:
+            self.reach("dead job")
+            job.state = DEAD
+            self.rest(job)
+
+    def free(self, job: BunJob, *, late: bool = False) -> None:
+        """End the lock of a job; `late` if whoever has the token may still finish it."""
+        lock = job.lock
+        job.lock = None
+        job.last_token = lock.token if lock is not None and late else None
+
+    def rest(self, job: BunJob) -> None:
+        """Free the key of a job that came to its end."""
+        job.ended = self.now
+        if job.key and self.keys.get((job.queue, job.key)) is job:
+            del self.keys[job.queue, job.key]
+
+    def remove(self, job: BunJob) -> None:
+        """Let a job go."""
+        self.rest(job)
+        self.free(job)
+        del self.jobs[job.number]
+        if self.by_id.get(job.id) is job:
+            del self.by_id[job.id]
+        self.gone[job.number] = job
+
+    def revived(self, job: BunJob) -> None:
+        """Bring a dead job back with all its attempts before it."""
+        found = self.yard.jobs.get(job.number)
+        if self.may_fill and found is not None and int(found.state) == job.state:
+            return
+        self.reach("revived")
+        job.result = None
+        job.waits = {n for n in job.waits if n in self.jobs and self.jobs[n].state != DONE}
+        job.state = BLOCKED if job.waits else READY
+        job.attempts = job.stalls = 0
+        job.last_token = None
+        job.is_plain = False
+        if job.key:
+            owner = self.keys.get((job.queue, job.key))
+            if owner is None:
+                self.keys[job.queue, job.key] = job
+            else:
+                job.key = ""
+
+    def tick(self) -> None:
+        """Let everything happen that is due."""
+        for job in list(self.jobs.values()):
+            lock = job.lock
+            if job.state == DELAYED and job.due <= self.now:
+                job.state = READY
+            elif lock is not None and min(lock.until, lock.stop_at) <= self.now:
+                self._ran_out(job, lock)
+            if job.state in {DONE, DEAD} and self.now - job.ended >= REST_MS:
+                # It goes within a short while, not at once.
+                if self.yard.jobs.get(job.number) is None:
+                    self.remove(job)
+            elif self.may_fill and self.yard.jobs.get(job.number) is not None:
+                continue
+            elif self.is_old(job) and job.state in {READY, DELAYED}:
+                self.reach("outlived its time")
+                self.remove(job)
+
+    def _ran_out(self, job: BunJob, lock: Lock) -> None:
+        found = self.yard.jobs.get(job.number)
+        lease = None if found is None else found.lease
+        if self.may_fill and lease is not None and int(lease.started_ms) == lock.since:
+            # Others are to be told of its end, for which there is no room yet.
+            lock.until = max(lock.until, self.now + 1000)
+            lock.stop_at = max(lock.stop_at, self.now + 1000)
+            return
+        if lock.stop_at <= self.now:
+            self.reach("run timed out")
+            self.failed(job, is_final=False)
+            return
+        self.reach("stalled")
+        self.free(job, late=True)
+        job.attempts += 1
+        job.stalls += 1
+        if job.attempts >= job.max_attempts or job.stalls >= STALLS_MAX:
+            self._die(job)
+        else:
+            job.state = READY
+
+    def closed(self, client: BunClient) -> None:
+        """Give back what a connection held, but for locks that somebody else renews."""
+        self.clients.remove(client)
+        client.is_gone = True
+        for job in self.jobs.values():
+            lock = job.lock
+            if lock is None or lock.client is not client:
+                continue
+            if lock.is_renewed and lock.token is not None:
+                self.reach("lock outlives its connection")
+                lock.client = None
+            else:
+                self.free(job, late=True)
+                job.state = READY
+
+    def check_waiting(self, client: BunClient, ask: Ask) -> None:
+        """See that a puller who waits has reason to."""
+        if ask.until <= self.now:
+            raise Violation("waiters", f"{ask} waits longer than it asked for")
+        ready = [job for job in self.available(ask.text("queue")) if not self.is_old(job)]
+        if ready:
+            raise Violation("waiters", f"{ask} of {client.number} waits though {ready[0]} is ready")
+
+    def check(self) -> None:
+        """See that every job stands where it should."""
+        jobs = self.yard.jobs
+        for number, job in self.jobs.items():
+            found = jobs.get(number)
+            if found is None:
+                raise Violation("lost", f"{job} is not there")
+            stands = (int(found.state), int(found.attempts), int(found.stalls()), int(found.rank))
+            if stands != (job.state, job.attempts, job.stalls, job.rank()):
+                raise Violation("state", f"{job} stands at {stands}")
+        keys = {
+            (queue.name, key): int(owner.id)
+            for queue in self.yard.queues.values()
+            for key, owner in (queue.keys or {}).items()
+        }
+        wanted = {place: job.number for place, job in self.keys.items()}
+        if keys != wanted:
+            raise Violation("dedup", f"keys are owned by {keys}, not {wanted}")
+
+    def adopt(self, yard: Yard) -> None:
+        """Go on from a yard that came back as it should."""
+        known = {**self.gone, **self.jobs}
+        self.yard = yard
+        self.jobs = {}
+        self.by_id = {}
+        self.keys = {}
+        self.clients = []
+        for found in yard.jobs.all():
+            if found.family != BUNQUEUE:
+                continue
+            number = int(found.id)
+            if number not in known:
+                raise Violation("no job from nowhere", f"job {number} was never put")
+            self._take_back(known.pop(number), found)
+        # Numbers of jobs that were lost before anybody heard of them may be issued again.
+        self.gone = {n: job for n, job in known.items() if n < yard.journal.next_id}
+        self.paused.clear()
+        self.most_active.clear()
+        for queue in yard.queues.values():
+            for key, owner in (queue.keys or {}).items():
+                self.keys[queue.name, key] = self.jobs[int(owner.id)]
+            if queue.rules is not None:
+                if queue.rules.settings.is_paused:
+                    self.paused.add(queue.name)
+                if queue.rules.settings.concurrency >= 0:
+                    self.most_active[queue.name] = int(queue.rules.settings.concurrency)
+
+    def _take_back(self, job: BunJob, found: Job) -> None:
+        job.recall(found)
+        body = self.yard.bodies.fetch(found)
+        # One that cannot be read is found damaged elsewhere.
+        job.data = job.data if body is None else body
+        self.jobs[job.number] = job
+        self.by_id[job.id] = job
