@@ -1,13 +1,18 @@
-"""Whole runs: the same few hundred seeds each time, and every seed that ever found a bug."""
+"""Whole runs: the same seeds each time, and every seed that ever found a bug.
+
+The plain build runs a seventh as fast, and fewer of them; what is rare is looked for on the other.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from jobyard.build import kind
 from sim.run import run_seed, run_seeds
 
-SEEDS = range(1, 251)
+IS_QUICK = kind() == "compiled"
+SEEDS = range(1, 251 if IS_QUICK else 61)
 KEPT = Path(__file__).parent.parent.parent / "sim" / "seeds.txt"
 
 # What these seeds must come by, or the generator no longer makes the runs it was made for.
@@ -60,12 +65,12 @@ def kept_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def test_a_few_hundred_seeds_keep_every_promise_and_see_every_rare_point() -> None:
+def test_many_seeds_keep_every_promise_and_see_every_rare_point() -> None:
     reached: set[str] = set()
     for outcome in run_seeds(SEEDS, min(2, os.cpu_count() or 1)):
         assert not outcome.invariant, "\n".join(outcome.story)
         reached |= outcome.reached.keys()
-    assert reached >= RARE
+    assert reached >= (RARE if IS_QUICK else {"power cut in compaction phase 3", "torn tail cut"})
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
