@@ -12,7 +12,7 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
 from jobyard.engine.registry import load_entries
-from jobyard.engine.yard import Yard, due_stamp
+from jobyard.engine.yard import Yard, abs_stamp, due_stamp
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
 from jobyard.journal.record import (
@@ -190,13 +190,13 @@ class Replay:
 
     def _restamp(self, job: Job, stamp: i64) -> None:
         job.stamp = stamp
-        self._yard.last_stamp = max(self._yard.last_stamp, stamp, -stamp)
+        self._yard.last_stamp = max(self._yard.last_stamp, abs_stamp(stamp))
 
     def _put(self, job: Job) -> None:
         yard = self._yard
         queue = job.queue
         queue.next_seq = max(queue.next_seq, job.key + 1)
-        yard.last_stamp = max(yard.last_stamp, job.stamp, -job.stamp)
+        yard.last_stamp = max(yard.last_stamp, abs_stamp(job.stamp))
         self._journal.next_id = max(self._journal.next_id, job.id + 1)
         extra = job.extra
         state: i64 = DELAYED if job.delay_ms > 0 else READY
@@ -307,7 +307,7 @@ class Replay:
     def _set_stamp(self, end: End, stamp: i64) -> None:
         if end.state not in (DEAD, DONE):
             end.stamp = stamp
-            self._yard.last_stamp = max(self._yard.last_stamp, stamp, -stamp)
+            self._yard.last_stamp = max(self._yard.last_stamp, abs_stamp(stamp))
 
     def _after(self, job: Job, end: End, ending: i64, ended_ms: i64) -> None:
         if end.state in (DEAD, DONE):

@@ -433,6 +433,11 @@ class Yard:
         return items[0].sort_key if items else NEVER_MS
 
 
+def abs_stamp(stamp: i64) -> i64:
+    """Return a stamp without the sign by which the last come are first."""
+    return stamp if stamp >= 0 else -stamp
+
+
 def due_stamp(job: Job) -> i64:
     """Return the place in line of a job that was delayed: by when it was due, then by age."""
     return (job.due_ms << STAMP_SHIFT) | (job.id & ((1 << STAMP_SHIFT) - 1))
