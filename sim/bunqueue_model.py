@@ -431,13 +431,21 @@ class BunModel(BunState):
     def _retrydlq(self, _: BunClient, ask: Ask, told: Told) -> None:
         self.expect(told, ask, is_ok=True)
         if "jobId" not in ask.fields:
-            for job in [one for one in self.jobs.values() if one.queue == ask.text("queue")]:
-                if job.state == DEAD:
-                    self.revived(job)
+            queue = ask.text("queue")
+            dead = [one for one in self.jobs.values() if one.queue == queue and one.state == DEAD]
+            # Of those with one key any may get it, and only one.
+            dead.sort(key=lambda one: not self._owns_key(one))
+            for job in dead:
+                self.revived(job)
             return
         named = self.by_id.get(ask.text("jobId"))
         if named is not None and named.state == DEAD and named.queue == ask.text("queue"):
             self.revived(named)
+
+    def _owns_key(self, job: BunJob) -> bool:
+        queue = self.yard.queues.get(job.queue)
+        owner = None if queue is None or queue.keys is None else queue.keys.get(job.key)
+        return owner is not None and int(owner.id) == job.number
 
     def _purgedlq(self, _: BunClient, ask: Ask, told: Told) -> None:
         self.expect(told, ask, is_ok=True)

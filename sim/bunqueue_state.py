@@ -153,6 +153,8 @@ class BunState:
         job.result = None
         job.waits = {n for n in job.waits if n in self.jobs and self.jobs[n].state != DONE}
         job.state = BLOCKED if job.waits else READY
+        # A delay is not waited for twice.
+        job.due = self.now
         job.attempts = job.stalls = 0
         job.last_token = None
         job.is_plain = False

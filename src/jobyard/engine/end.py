@@ -13,7 +13,7 @@ from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
-from jobyard.errors import NotFound, NotHeld
+from jobyard.errors import NotFound, NotHeld, StorageFull, YardFull
 from jobyard.journal.record import (
     BURIED,
     EXPIRED,
@@ -93,7 +93,14 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         event = bus.Event(bus.COMPLETED, job.queue, job, now_ms)
         event.result = result
         yard.bus.tell(event)
-    _end(yard, job, end, now_ms, waited=True)
+    try:
+        _end(yard, job, end, now_ms, waited=True)
+    except StorageFull:
+        if not is_kept:
+            raise
+        # There is room for every job to go, if not for its result.
+        is_kept = False
+        _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
     if after is not None:
         schedule.put_successor(yard, job.queue, after, now_ms)
     if is_kept and not yard.journal.is_on:
@@ -330,15 +337,22 @@ def hand_over(yard: Yard, lease: Lease, book: Book) -> None:
 
 def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
     """End a run as if it had not begun."""
-    if schedule.is_run(yard, job):
-        # The next slot brings the next run: one that was lost with its worker is not made up for.
-        erase(yard, job, now_ms)
-        offer(yard, job.queue, now_ms)
-        drop_if_idle(yard, job.queue)
+    if schedule.is_run(yard, job) and _erased(yard, job, now_ms):
         return
     end = End(job, LET_GO, READY)
     end.due_ms = now_ms
     _end(yard, job, end, now_ms, waited=False)
+
+
+def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Let a run of a schedule go that was lost with its worker: the next slot brings the next."""
+    try:
+        erase(yard, job, now_ms)
+    except (YardFull, StorageFull):
+        return False
+    offer(yard, job.queue, now_ms)
+    drop_if_idle(yard, job.queue)
+    return True
 
 
 def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:

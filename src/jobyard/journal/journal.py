@@ -15,8 +15,10 @@ from jobyard.journal.record import (
     DROPPED_SIZE,
     END_SIZE,
     ENTRY_SIZE,
+    EXPIRED,
     GONE_SIZE,
     LEASE_SIZE,
+    LET_GO,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     MOVED_SIZE,
@@ -125,7 +127,16 @@ class Journal(Batches):
         state = end.state
         if self.is_full and state == READY and self._may_go_unwritten(job, end):
             return
-        self._make_room_for_news(job, END_SIZE + len(end.news) + self._older_room(job))
+        try:
+            self._make_room_for_news(job, END_SIZE + len(end.news) + self._older_room(job))
+        except StorageFull:
+            if end.why in (LET_GO, EXPIRED):
+                # Nobody was told, and a restart ends the lease too.
+                return
+            if state != GONE:
+                raise
+            self.is_full = True
+            self.make_room(GONE_SIZE + self._older_room(job))
         if state != GONE:
             self._follow(job)
         if self.is_full and state == GONE:
