@@ -76,12 +76,12 @@ def finish(yard: Yard, job: Job, now_ms: i64) -> None:
 
 def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
     """End the run of a held job with a result, which is kept with it unless it goes at once."""
-    is_kept = job.family != BEANSTALK and keep != KEEP_NOT and not yard.journal.is_full
-    if keep == KEEP_AS_ASKED and job.policy.flags & REMOVE_DONE:
-        is_kept = False
+    is_kept = _is_kept(yard, job, keep)
     end = End(job, FINISHED, DONE if is_kept else GONE)
     lease = job.lease
-    started_ms: i64 = 0 if lease is None else lease.started_ms
+    started_ms: i64 = 0
+    if lease is not None:
+        started_ms = lease.started_ms
     if is_kept and yard.journal.is_on:
         end.news = _done_news(started_ms, result, codec)
     if yard.names.dependents:
@@ -93,14 +93,8 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         event = bus.Event(bus.COMPLETED, job.queue, job, now_ms)
         event.result = result
         yard.bus.tell(event)
-    try:
-        _end(yard, job, end, now_ms, waited=True)
-    except StorageFull:
-        if not is_kept:
-            raise
-        # There is room for every job to go, if not for its result.
-        is_kept = False
-        _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
+    _end_well(yard, job, end, now_ms)
+    is_kept = job.state == DONE
     if after is not None:
         schedule.put_successor(yard, job.queue, after, now_ms)
     if is_kept and not yard.journal.is_on:
@@ -113,6 +107,22 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     yard.waits.ended(job, result)
     if is_kept and job.queue.done.live_count > DONE_KEPT_MAX:
         _trim_done(yard, job, now_ms)
+
+
+def _is_kept(yard: Yard, job: Job, keep: i64) -> bool:
+    if job.family == BEANSTALK or keep == KEEP_NOT or yard.journal.is_full:
+        return False
+    return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
+
+
+def _end_well(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
+    """End a run; the job goes without its result where there is no room to keep it."""
+    try:
+        _end(yard, job, end, now_ms, waited=True)
+    except StorageFull:
+        if end.state == GONE:
+            raise
+        _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
 
 
 def _done_news(started_ms: i64, result: bytes, codec: i64) -> bytes:

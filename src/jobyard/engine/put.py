@@ -6,7 +6,7 @@ job already stands for it.
 
 from typing import final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.bus import DUPLICATED, PUSHED, Event
 from jobyard.engine.take import offer
@@ -22,6 +22,7 @@ from jobyard.model.queue import Queue
 
 
 @final
+@mypyc_attr(free_list_len=1)
 class Wish:
     """What a client asked for beyond queue, body and place in line."""
 

@@ -58,15 +58,32 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
         job = best_job(queues, now_ms)
         if job is None:
             return None
-        ttl_ms = job.policy.ttl_ms
-        if ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms:
-            _let_expire(yard, job, now_ms)
-            continue
-        if job.queue.rules is not None:
-            passed(job, job.queue.rules)
-        lease = _lease(yard, job, book, terms, now_ms)
+        lease = _try(yard, job, book, terms, now_ms)
         if lease is not None:
             return lease
+
+
+def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
+    """Lease the first ready job of one queue to the holder of `book`."""
+    while True:
+        job = head_of(queue, now_ms)
+        if job is None:
+            return None
+        lease = _try(yard, job, book, terms, now_ms)
+        if lease is not None:
+            return lease
+
+
+def _try(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
+    """Lease a job that is ready; None if it was not to be had, and the next may be."""
+    ttl_ms = job.policy.ttl_ms
+    if ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms:
+        _let_expire(yard, job, now_ms)
+        return None
+    rules = job.queue.rules
+    if rules is not None:
+        passed(job, rules)
+    return _lease(yard, job, book, terms, now_ms)
 
 
 def _let_expire(yard: Yard, job: Job, now_ms: i64) -> None:
@@ -173,13 +190,12 @@ def cancel_wait(yard: Yard, waiter: Waiter) -> None:
 
 def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Hand ready jobs to those who wait at the queue, for as long as there are both."""
-    only = [queue]
     while True:
         link = queue.first_link
         if link is None or (not queue.ready.items and queue.held_count == 0):
             return
         waiter = link.waiter
-        lease = take(yard, only, waiter.book, waiter.terms, now_ms)
+        lease = take_one(yard, queue, waiter.book, waiter.terms, now_ms)
         if lease is None:
             if queue.rules is not None:
                 _arm_gate(yard, queue, now_ms)

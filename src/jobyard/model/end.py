@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
 
 
 @final
+@mypyc_attr(free_list_len=1, acyclic=True)
 class End:
     """The next state of a job and all that comes with it; the record and the yard both read it.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from jobyard.model.item import Item
 
@@ -80,6 +80,7 @@ class Tally:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Outcome(Item):
     """Why and when a job came to rest; `key` is its number among the endings of the queue."""
 

@@ -4,12 +4,13 @@ A heap orders items by (`sort_key`, `stamp`) and writes each item's slot into `p
 stands in at most one heap at a time. A line orders them by `key`, which never changes.
 """
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, mypyc_attr
 
 # `pos` of an item that stands in no heap.
 NOWHERE = -1
 
 
+@mypyc_attr(acyclic=True)
 class Item:
     """Keys and slot of a thing in an index."""
 

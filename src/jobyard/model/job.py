@@ -1,8 +1,8 @@
 """A job: what was put, where it stands, and what happened to it.
 
-The hot part is small (184 bytes and a GC header) because a yard holds millions of them; what few
-jobs need lives in `Extra`, made on first use. A job is in exactly one state, and its state says in
-which index it stands:
+The hot part is small (184 bytes, unknown to the garbage collector) because a yard holds millions of
+them; what few jobs need lives in `Extra`, made on first use. A job is in exactly one state, and its
+state says in which index it stands:
 
     READY    the queue's `ready` heap, by (rank, stamp)
     DELAYED  the queue's `delayed` heap, by (due time, stamp)
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i16, i32, i64, u8
+from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
 from jobyard.model.extra import Extra, Outcome, Tally
 from jobyard.model.item import Item
@@ -45,6 +45,7 @@ JSON: Final = 2
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Job(Item):
     """One job. `key` is its seq in the queue, `stamp` its place in line within a rank."""
 

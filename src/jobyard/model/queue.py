@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i32, i64, trait
+from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.model.bag import Bag
 from jobyard.model.heap import Heap
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Lease(Item):
     """One hand-over of one job. `key` is its number in this boot, `sort_key` its deadline."""
 

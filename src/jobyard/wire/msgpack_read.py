@@ -1,16 +1,17 @@
 """The map that is a command, found in place: where each value stands, nothing decoded.
 
-A command has some ten keys, most of them never asked for, so no key and no value becomes an
-object before it is wanted. Finding one is a scan that compares lengths first; a dict of a dozen
-keys takes four times as long to build and finds none faster. Knows no command. A value of
-extension type 0 is JavaScript's undefined and counts as not there; of two equal keys the last one
-counts.
+A command has some ten keys, most of them never asked for, so no key and no value becomes an object
+before it is wanted. Six keys that nearly every command has are noted while the map is checked; the
+others are indexed when the first of them is asked for, which for the commands of a job's usual life
+is never. Finding one is a scan that compares lengths and first and last letters; a dict of a dozen
+keys takes four times as long to build and finds none faster. A value of extension type 0 is
+JavaScript's undefined and counts as not there; of two equal keys the last one counts.
 """
 
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.wire.msgpack import (
     ABSENT,
@@ -33,36 +34,74 @@ from jobyard.wire.msgpack import (
 # No command has more than fifty; the table of a frame full of keys would be eight times as long.
 KEYS_MAX: Final = 1024
 
-# A row of the table: key start i32, key size i32, value start i32, value end i32.
+# A row of the index: key start i32, sign of the key i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
+# Keys longer than this, of which none is known, are left out.
+_KEY_SIZE_MAX: Final = 127
 _LOW: Final = 0xFFFFFFFF
 _I64_SPAN: Final = 9223372036854775808.0
 
 
 @final
+@mypyc_attr(free_list_len=1, acyclic=True)
 class Fields:
-    """Where the values of one map stand; made by `read_fields`."""
+    """Where the values of one map stand; made by `read_fields`.
 
-    def __init__(self, data: bytes, table: bytes) -> None:
+    A span is where a value starts, and above 32 bits where it ends; -1 if there is none.
+    """
+
+    def __init__(self, data: bytes, first: i64, end: i64) -> None:
         self.data = data
-        self._table = table
+        self.cmd: i64 = -1
+        self.req_id: i64 = -1
+        self.queue: i64 = -1
+        self.job_data: i64 = -1
+        self.id: i64 = -1
+        self.name: i64 = -1
+        # How many keys there are beside these six.
+        self.others_count: i64 = 0
+        self._first: i64 = first
+        self._end: i64 = end
+        self._index: bytes = b""
 
     def _span(self, key: bytes) -> i64:
-        """Return the second half of the row of `key`, or -1."""
+        """Return the span of `key`, or -1."""
+        if len(self._index) == 0:
+            self._index = _index_of(self.data, self._first, self._end)
         data = self.data
-        table = self._table
+        index = self._index
         size: i64 = len(key)
-        row: i64 = len(table)
+        sign = _sign(key, 0, size)
+        row: i64 = len(index)
         while row > 0:
             row -= _ROW_SIZE
-            name = read_i64_le(table, row)
-            if name >> 32 == size and _is_at(data, name & _LOW, key):
-                span = read_i64_le(table, row + 8)
-                # Compiled, `-1 if ... else span` would make an object of the number.
-                if is_undefined(data, span & _LOW):
-                    return -1
-                return span
+            name = read_i64_le(index, row)
+            if name >> 32 == sign and _is_at(data, name & _LOW, key):
+                return _defined(data, read_i64_le(index, row + 8))
         return -1
+
+    def content_at(self, span: i64) -> bytes | None:
+        """Return the UTF-8 of a value that is text, unchecked; None for all others."""
+        if span < 0:
+            return None
+        start = span & _LOW
+        if kind_of(self.data, start) != KIND_TEXT:
+            return None
+        return self.data[content_start(self.data, start) : span >> 32]
+
+    def is_text_at(self, span: i64, content: bytes) -> bool:
+        """Tell whether a value that is there is this short text."""
+        size: i64 = len(content)
+        start = span & _LOW
+        if size > 31 or self.data[start] != 0xA0 + size:
+            return False
+        return _is_at(self.data, start + 1, content)
+
+    def raw_at(self, span: i64) -> bytes | None:
+        """Return the bytes of a value as they came, form and all."""
+        if span < 0:
+            return None
+        return self.data[span & _LOW : span >> 32]
 
     def find(self, key: bytes) -> tuple[i64, i64]:
         """Return where the value of `key` starts and ends; (-1, -1) when it is not there."""
@@ -70,10 +109,6 @@ class Fields:
         if span < 0:
             return -1, -1
         return span & _LOW, span >> 32
-
-    def count(self) -> i64:
-        """Return how many keys there are."""
-        return len(self._table) // _ROW_SIZE
 
     def has(self, key: bytes) -> bool:
         """Tell whether there is a value, nil included."""
@@ -106,8 +141,7 @@ class Fields:
 
     def raw(self, key: bytes) -> bytes | None:
         """Return the bytes of a value as they came, form and all."""
-        start, end = self.find(key)
-        return self.data[start:end] if start >= 0 else None
+        return self.raw_at(self._span(key))
 
     def value(self, key: bytes) -> object:
         """Return a value decoded, or ABSENT; raise Malformed when it is nested too deep."""
@@ -121,10 +155,7 @@ class Fields:
 
     def content(self, key: bytes) -> bytes | None:
         """Return the UTF-8 of a value that is text, unchecked; None for all others."""
-        start, end = self.find(key)
-        if start < 0 or kind_of(self.data, start) != KIND_TEXT:
-            return None
-        return self.data[content_start(self.data, start) : end]
+        return self.content_at(self._span(key))
 
     def texts(self, key: bytes) -> list[str] | None:
         """Return a value that is an array of nothing but text; None for all others."""
@@ -177,7 +208,7 @@ def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
     count, at = map_header(data, start, end)
     if count < 0 or count > KEYS_MAX:
         return None
-    table = BytesWriter()
+    fields = Fields(data, at, end)
     while count > 0:  # not `for _`: compiled, that makes an object of every number
         count -= 1
         after = skip(data, at, end)
@@ -187,11 +218,68 @@ def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
         if value_end < 0:
             return None
         if kind_of(data, at) == KIND_TEXT:
-            key = content_start(data, at)
-            write_i64_le(table, key | (after - key) << 32)
-            write_i64_le(table, after | value_end << 32)
+            _note(fields, content_start(data, at), after, after | value_end << 32)
         at = value_end
-    return Fields(data, table.getvalue()) if at == end else None
+    return fields if at == end else None
+
+
+def _note(fields: Fields, key: i64, key_end: i64, span: i64) -> None:
+    """Note the value of one of the six usual keys, or that there is another."""
+    data = fields.data
+    size = key_end - key
+    if size == 5:
+        if _is_at(data, key, b"reqId"):
+            fields.req_id = _defined(data, span)
+            return
+        if _is_at(data, key, b"queue"):
+            fields.queue = _defined(data, span)
+            return
+    elif size == 4:
+        if _is_at(data, key, b"data"):
+            fields.job_data = _defined(data, span)
+            return
+        if _is_at(data, key, b"name"):
+            fields.name = _defined(data, span)
+            return
+    elif size == 3:
+        if _is_at(data, key, b"cmd"):
+            fields.cmd = _defined(data, span)
+            return
+    elif size == 2 and _is_at(data, key, b"id"):
+        fields.id = _defined(data, span)
+        return
+    fields.others_count += 1
+
+
+def _defined(data: bytes, span: i64) -> i64:
+    # Compiled, `-1 if ... else span` would make an object of the number.
+    if is_undefined(data, span & _LOW):
+        return -1
+    return span
+
+
+def _index_of(data: bytes, at: i64, end: i64) -> bytes:
+    """Return a row for every text key of a map that was found well-formed."""
+    index = BytesWriter()
+    while at < end:
+        after = skip(data, at, end)
+        value_end = skip(data, after, end)
+        if kind_of(data, at) == KIND_TEXT:
+            key = content_start(data, at)
+            if after - key <= _KEY_SIZE_MAX:
+                write_i64_le(index, key | _sign(data, key, after) << 32)
+                write_i64_le(index, after | value_end << 32)
+        at = value_end
+    return index.getvalue()
+
+
+def _sign(data: bytes, start: i64, end: i64) -> i64:
+    """Return what two keys have in common if they are equal: size, first and last byte."""
+    if start == end:
+        return 0
+    first: i64 = data[start]
+    last: i64 = data[end - 1]
+    return (end - start) << 16 | first << 8 | last
 
 
 def text_at(data: bytes, start: i64, end: i64) -> str | None:

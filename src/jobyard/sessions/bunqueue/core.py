@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
 from jobyard.engine.put import Wish, enter, make_room, room_for
 from jobyard.engine.queues import hold_watch, open_queue
-from jobyard.engine.take import offer, take, wait
+from jobyard.engine.take import offer, take_one, wait
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.extra import (
     OPEN,
@@ -46,7 +46,7 @@ def push(session: BunqueueSession, request: Request) -> None:
     """Add one job."""
     fields = request.fields
     now_ms = request.now_ms
-    name = options.queue_name(fields)
+    name = session.queue_name(fields)
     door = session.door
     wish = options.read_wish(door, fields, now_ms)
     _refuse_if_draining(session)
@@ -54,7 +54,7 @@ def push(session: BunqueueSession, request: Request) -> None:
     job = push_wish(session, queue, wish, fields, now_ms)
     out = session.out
     frame = session.begin_ok(request.req_id, 1)
-    write_ascii(out, b"id")
+    out.write(b"\xa2id")
     _write_id(session, job)
     session.end_ok(frame, request.req_id)
     session.wait_for(job.batch)
@@ -125,7 +125,7 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
     """Add many jobs, all of them or none."""
     fields = request.fields
     now_ms = request.now_ms
-    queue_text = options.queue_name(fields)
+    queue_text = session.queue_name(fields)
     entries = _entries(fields)
     door = session.door
     yard = session.yard
@@ -251,7 +251,9 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     fields = request.fields
     now_ms = request.now_ms
     yard = session.yard
-    name = options.queue_name(fields)
+    name = session.queue_name(fields)
+    if fields.others_count == 0 and not is_batch and _pull_one(session, name, request):
+        return
     count: i64 = 1
     if is_batch:
         count = options.number(fields, b"count", 1, 1, PULL_COUNT_MAX)
@@ -267,7 +269,7 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
         if queue is not None:
             set_group_defaults(queue, limits, now_ms)
     if queue is not None:
-        lease = take(yard, [queue], session.book, terms, now_ms)
+        lease = take_one(yard, queue, session.book, terms, now_ms)
         if lease is not None:
             leases = [lease]
             if count > 1:
@@ -282,6 +284,19 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     one.queue = queue
     waiter = wait(yard, [queue], session.book, terms, now_ms + timeout_ms, NEVER_MS)
     session.pulls[waiter] = one
+
+
+def _pull_one(session: BunqueueSession, name: str, request: Request) -> bool:
+    """Take the one job that a PULL without further wishes asks for, if it is there."""
+    yard = session.yard
+    queue = yard.queues.get(name)
+    if queue is None:
+        return False
+    lease = take_one(yard, queue, session.book, session.plain_terms, request.now_ms)
+    if lease is None:
+        return False
+    session.answer_lease(request.req_id, lease)
+    return True
 
 
 def session_terms(session: BunqueueSession, fields: Fields) -> Terms:
@@ -301,10 +316,9 @@ def take_more(
     session: BunqueueSession, queue: Queue, terms: Terms, count: i64, now_ms: i64
 ) -> list[Lease]:
     """Take up to `count` more jobs on the same terms."""
-    only = [queue]
     leases: list[Lease] = []
     while len(leases) < count:
-        lease = take(session.yard, only, session.book, terms, now_ms)
+        lease = take_one(session.yard, queue, session.book, terms, now_ms)
         if lease is None:
             break
         leases.append(lease)
@@ -363,6 +377,8 @@ def named_job(session: BunqueueSession, fields: Fields) -> Job:
 def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> None:
     """Refuse unless the caller may end the run of a job."""
     lease = job.lease
+    if lease is not None and lease.terms.door == BUNQUEUE and not lease.terms.is_token:
+        return
     shown = name.decode("utf-8", "replace")
     if lease is None:
         extra = job.extra
@@ -372,27 +388,33 @@ def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | 
         raise Refused(f"Job not found or not in processing state: {shown}")
     if lease.terms.door != BUNQUEUE:
         raise Refused(f"Invalid or expired lock token for job {shown}")
-    if lease.terms.is_token:
-        if not token:
-            raise Refused(f"Lock token required for job {shown}")
-        if token_number(session.yard, token) != lease.key:
-            raise Refused(f"Invalid or expired lock token for job {shown}")
+    if not token:
+        raise Refused(f"Lock token required for job {shown}")
+    if token_number(session.yard, token) != lease.key:
+        raise Refused(f"Invalid or expired lock token for job {shown}")
 
 
 def ack(session: BunqueueSession, request: Request) -> None:
     """Finish one job."""
     fields = request.fields
-    name = fields.content(b"id")
+    name = fields.content_at(fields.id)
     job = None if name is None else find_job(session.yard, name)
     if job is None or name is None:
         shown = "" if name is None else name.decode("utf-8", "replace")
         raise Refused(f"Job not found or not in processing state: {shown}")
+    token: bytes | None = None
+    keep: i64 = KEEP_AS_ASKED
+    result = b""
+    if fields.others_count > 0:
+        token = fields.content(b"token")
+        if fields.is_true(b"removeOnComplete"):
+            keep = KEEP_NOT
+        if not fields.is_nil(b"result"):
+            result = fields.raw(b"result") or b""
     if job.state == DEAD or (job.state == DONE and fields.has(b"token")):
         session.answer(request.req_id, already_final())
         return
-    check_lease(session, job, name, fields.content(b"token"))
-    keep: i64 = KEEP_NOT if fields.is_true(b"removeOnComplete") else KEEP_AS_ASKED
-    result = b"" if fields.is_nil(b"result") else (fields.raw(b"result") or b"")
+    check_lease(session, job, name, token)
     complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
     session.door.completed_count += 1
     frame = session.begin_ok(request.req_id, 0)

@@ -54,7 +54,7 @@ _MARKS: Final = (
 
 def queue_name(fields: Fields) -> str:
     """Return the queue a command names."""
-    name = fields.content(b"queue")
+    name = fields.content_at(fields.queue)
     if not name:
         raise Refused("Queue name is required")
     if len(name) > NAME_MAX:
@@ -105,7 +105,7 @@ def text(fields: Fields, key: bytes) -> str:
 
 def job_data(fields: Fields) -> bytes:
     """Return the data of a job as it came."""
-    data = fields.raw(b"data")
+    data = fields.raw_at(fields.job_data)
     if data is None:
         raise Refused("Job data is required")
     if len(data) > DATA_MAX:
@@ -119,7 +119,7 @@ def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
     wish = Wish(BUNQUEUE, MSGPACK, data)
     wish.own_ms = door.wall_ms(now_ms)
     name = _job_name(fields, data)
-    if fields.count() <= 5 and _is_plain(fields):
+    if fields.others_count == 0 and fields.id < 0:
         wish.policy = _plain_policy(door, name)
         return wish
     wish.delay_ms = number(fields, b"delay", 0, 0, YEAR_MS)
@@ -135,17 +135,10 @@ def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
     return wish
 
 
-def _is_plain(fields: Fields) -> bool:
-    """Tell whether nothing but command, queue, data, name and request id is there."""
-    known: i64 = 0
-    for key in (b"cmd", b"queue", b"data", b"reqId", b"name"):
-        if fields.find(key)[0] >= 0:
-            known += 1
-    return known == fields.count()
-
-
 def _job_name(fields: Fields, data: bytes) -> str:
-    kind = fields.kind(b"name")
+    kind: i64 = KIND_ABSENT
+    if fields.name >= 0:
+        kind = fields.kind(b"name")
     name: str | None = None
     if kind == KIND_TEXT:
         name = fields.text(b"name")

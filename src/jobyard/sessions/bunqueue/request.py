@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.wire.msgpack_read import Fields
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 @final
+@mypyc_attr(free_list_len=1, acyclic=True)
 class Request:
     """One command, read as far as its fields' places."""
 
@@ -19,7 +20,7 @@ class Request:
         self.name: bytes = name
         self.now_ms: i64 = now_ms
         # Echoed as it came; empty if there was none.
-        self.req_id: bytes = fields.raw(b"reqId") or b""
+        self.req_id: bytes = fields.raw_at(fields.req_id) or b""
 
 
 @final

@@ -19,7 +19,7 @@ from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Terms, Waiter
-from jobyard.sessions.bunqueue import core, shape
+from jobyard.sessions.bunqueue import core, options, shape
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.request import Pull, Request
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
@@ -81,6 +81,9 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self._tells_news: bool = False
         # Workers that registered here leave with the connection.
         self.worker_ids: list[str] = []
+        # The queue named last: a client names the same one over and over.
+        self._queue_name: bytes = b""
+        self._queue_text: str = ""
         self._parts: list[bytes] = []
         self._have: i64 = 0
         self._need: i64 = 4
@@ -218,7 +221,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             )
             self.refuse(b"", "Invalid command" if is_message else "Invalid command format")
             return
-        name = fields.content(b"cmd")
+        name = fields.content_at(fields.cmd)
         if not name:
             if fields.kind(b"cmd") == KIND_INTEGER:
                 name = str(fields.integer(b"cmd", 0)).encode()
@@ -258,6 +261,15 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             if answer is not None:
                 self.answer(request.req_id, answer)
 
+    def queue_name(self, fields: Fields) -> str:
+        """Return the name of the queue a command is about."""
+        if fields.queue >= 0 and fields.is_text_at(fields.queue, self._queue_name):
+            return self._queue_text
+        text = options.queue_name(fields)
+        self._queue_name = text.encode()
+        self._queue_text = text
+        return text
+
     def _may_ask(self, now_ms: i64) -> bool:
         if now_ms >= self._window_ends_ms:
             self._window_ends_ms = now_ms + self.door.window_ms
@@ -276,15 +288,14 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         out = self.out
         frame = begin_frame(out)
         write_map(out, count + (2 if req_id else 1))
-        write_ascii(out, b"ok")
-        write_bool(out, value=True)
+        out.write(b"\xa2ok\xc3")
         return frame
 
     def end_ok(self, frame: i64, req_id: bytes) -> None:
         """Finish an answer."""
         out = self.out
         if req_id:
-            write_ascii(out, b"reqId")
+            out.write(b"\xa5reqId")
             out.write(req_id)
         end_frame(out, frame)
 
@@ -343,13 +354,22 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         if pull.is_batch:
             shape.write_leases(out, self.door, leases, with_tokens=pull.is_owned)
         else:
-            shape.write_lease(out, self.door, leases, with_token=pull.is_owned)
+            lease = leases[0] if leases else None
+            shape.write_lease(out, self.door, lease, with_token=pull.is_owned)
         self.end_ok(frame, pull.req_id)
         self.door.pulled_count += len(leases)
         for lease in leases:
             if pull.is_detached:
                 hand_over(self.yard, lease, self.door.orphans)
             self.wait_for(lease.job.batch)
+
+    def answer_lease(self, req_id: bytes, lease: Lease) -> None:
+        """Answer a PULL that asked for nothing in particular with the job that was there."""
+        frame = self.begin_ok(req_id, 1)
+        shape.write_lease(self.out, self.door, lease, with_token=False)
+        self.end_ok(frame, req_id)
+        self.door.pulled_count += 1
+        self.wait_for(lease.job.batch)
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
         """Answer a WaitJob."""
@@ -389,4 +409,4 @@ class BunqueueSession(Session, Holder, Listener, Patient):
 
 def _text_req_id(fields: Fields) -> bytes:
     """Return the request id if it is text: before a command is believed no other is echoed."""
-    return (fields.raw(b"reqId") or b"") if fields.kind(b"reqId") == KIND_TEXT else b""
+    return (fields.raw_at(fields.req_id) or b"") if fields.kind(b"reqId") == KIND_TEXT else b""

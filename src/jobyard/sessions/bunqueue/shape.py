@@ -7,7 +7,7 @@ clients turn 64-bit integers into something that is no number to them.
 
 from typing import Final
 
-from librt.strings import BytesWriter
+from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
 
 from jobyard.engine.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
@@ -72,6 +72,8 @@ PLAIN_PARTS: Final[dict[str, object]] = {
     "stacktrace": None,
     "repeat": None,
 }
+
+_RARE_FIELDS: Final[i64] = len(PLAIN_PARTS)
 
 # Policies whose encoded fields are remembered.
 SHAPES_MAX: Final = 4096
@@ -158,11 +160,10 @@ def write_job(
     """Write a whole job, with `more` fields if given."""
     extra = job.extra
     parts: dict[str, object] | None = None if extra is None else _rare_parts(job, extra)
-    if extra is None and more is None:
-        count: i64 = len(PLAIN_PARTS)
-    else:
-        count = len(PLAIN_PARTS) + (0 if more is None else len(more))
-    write_map(out, _OWN_FIELDS + _POLICY_FIELDS + count)
+    count: i64 = _OWN_FIELDS + _POLICY_FIELDS + _RARE_FIELDS
+    if more is not None:
+        count += len(more)
+    write_map(out, count)
     _write_own(out, door, job, body)
     out.write(_policy_bytes(door, job.policy, is_plain=parts is None))
     if parts is not None:
@@ -173,13 +174,12 @@ def write_job(
 
 def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> None:
     extra = job.extra
-    out.write(b"\xa2id")
     if extra is not None and extra.custom_id:
+        out.write(b"\xa2id")
         write_text(out, extra.custom_id)
     else:
         # A text of 36 bytes: head d9 24.
-        out.append(0xD9)
-        out.append(36)
+        out.write(b"\xa2id\xd9\x24")
         write_uuid(out, job)
     out.write(b"\xa5queue")
     write_text(out, job.queue.name)
@@ -187,10 +187,11 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> N
     out.write(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     out.write(b"\xa8priority")
     write_int(out, shown_priority(job))
-    out.write(b"\xa9createdAt")
-    write_float(out, float(created_ms(door, job)))
-    out.write(b"\xa5runAt")
-    write_float(out, float(door.wall_ms(job.due_ms)))
+    # The form of a float64, cb, stands with the key before it.
+    out.write(b"\xa9createdAt\xcb")
+    write_f64_be(out, float(created_ms(door, job)))
+    out.write(b"\xa5runAt\xcb")
+    write_f64_be(out, float(door.wall_ms(job.due_ms)))
     out.write(b"\xa8attempts")
     write_int(out, i64(job.attempts))
     lease = job.lease
@@ -203,8 +204,8 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> N
     elif extra is not None and extra.outcome is not None:
         started_ms = extra.outcome.started_ms
         ended_ms = extra.outcome.ended_ms
-    out.write(b"\xadlastHeartbeat")
-    write_float(out, float(door.wall_ms(beat_ms)))
+    out.write(b"\xadlastHeartbeat\xcb")
+    write_f64_be(out, float(door.wall_ms(beat_ms)))
     out.write(b"\xa9startedAt")
     _write_time(out, door, started_ms)
     out.write(b"\xabcompletedAt")
@@ -218,13 +219,15 @@ def _write_timeline(out: BytesWriter, door: BunqueueDoor, job: Job) -> None:
         write_value(out, timeline(door, job))
         return
     lease = job.lease
-    write_array(out, 1 if lease is None else 2)
-    out.write(b"\x82\xa5state\xa7delayed" if job.delay_ms > 0 else b"\x82\xa5state\xa7waiting")
-    out.write(b"\xa9timestamp")
-    write_float(out, float(created_ms(door, job)))
+    out.append(0x91 if lease is None else 0x92)
+    if job.delay_ms > 0:
+        out.write(b"\x82\xa5state\xa7delayed\xa9timestamp\xcb")
+    else:
+        out.write(b"\x82\xa5state\xa7waiting\xa9timestamp\xcb")
+    write_f64_be(out, float(created_ms(door, job)))
     if lease is not None:
-        out.write(b"\x82\xa5state\xa6active\xa9timestamp")
-        write_float(out, float(door.wall_ms(lease.started_ms)))
+        out.write(b"\x82\xa5state\xa6active\xa9timestamp\xcb")
+        write_f64_be(out, float(door.wall_ms(lease.started_ms)))
 
 
 def _write_time(out: BytesWriter, door: BunqueueDoor, at_ms: i64) -> None:
@@ -339,18 +342,18 @@ def job_value(door: BunqueueDoor, job: Job) -> Raw:
 
 
 def write_lease(
-    out: BytesWriter, door: BunqueueDoor, leases: list[Lease], *, with_token: bool
+    out: BytesWriter, door: BunqueueDoor, lease: Lease | None, *, with_token: bool
 ) -> None:
     """Write the fields of an answer to PULL."""
-    write_ascii(out, b"job")
-    if not leases:
+    out.write(b"\xa3job")
+    if lease is None:
         write_nil(out)
     else:
-        write_job(out, door, leases[0].job, leases[0].body, None)
+        write_job(out, door, lease.job, lease.body, None)
     if with_token:
         write_ascii(out, b"token")
-        if leases:
-            write_ascii(out, token_bytes(door.yard, leases[0].key))
+        if lease is not None:
+            write_ascii(out, token_bytes(door.yard, lease.key))
         else:
             write_nil(out)
 
