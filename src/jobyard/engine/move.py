@@ -4,7 +4,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
 from jobyard.engine.queues import drop_if_idle
-from jobyard.engine.take import offer
+from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound, YardFull
 from jobyard.journal.record import (
@@ -13,7 +13,6 @@ from jobyard.journal.record import (
     KICKED,
     PROMOTED,
     RANKED,
-    REMOVED,
     REVIVED,
 )
 from jobyard.model.end import End
@@ -211,17 +210,9 @@ def remove(yard: Yard, job: Job, now_ms: i64) -> None:
 def erase(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job, even one that is held; an unfinished one settles as if it had failed."""
     is_unfinished = job.state not in (DEAD, DONE)
-    before = job.state
     if is_unfinished and yard.names.dependents:
         flows.make_room(yard, job, 64)
-    if yard.journal.is_on:
-        yard.journal.append_gone(job, REMOVED, now_ms)
-    yard.apply_gone(job)
-    job.queue.finished_count += 1
-    if yard.bus.is_on:
-        event = bus.Event(bus.REMOVED, job.queue, job, now_ms)
-        event.before = "delayed" if before == DELAYED else "waiting"
-        yard.bus.tell(event)
+    let_go(yard, job, now_ms)
     if is_unfinished and yard.names.dependents:
         flows.fail(yard, job, "removed", now_ms)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine.bus import PULLED, Event
+from jobyard.engine import bus
 from jobyard.engine.gates import next_open_ms, open_head, passed
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound
@@ -54,13 +54,27 @@ def best_job(queues: list[Queue], now_ms: i64) -> Job | None:
 
 def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of the open queues to the holder of `book`."""
-    while True:
-        job = best_job(queues, now_ms)
-        if job is None:
-            return None
-        lease = _try(yard, job, book, terms, now_ms)
-        if lease is not None:
-            return lease
+    aside: list[Job] | None = None
+    try:
+        while True:
+            job = best_job(queues, now_ms)
+            if job is None:
+                return None
+            if _is_over(job, now_ms):
+                if int(job.id) in yard.names.dependents:
+                    aside = _step_aside(yard, job, aside)
+                else:
+                    let_go(yard, job, now_ms)
+                continue
+            if job.queue.rules is not None:
+                passed(job, job.queue.rules)
+            lease = _lease(yard, job, book, terms, now_ms)
+            if lease is not None:
+                return lease
+    finally:
+        if aside is not None:
+            for job in aside:
+                yard.step_back(job)
 
 
 def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
@@ -69,28 +83,45 @@ def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) ->
         job = head_of(queue, now_ms)
         if job is None:
             return None
-        lease = _try(yard, job, book, terms, now_ms)
+        if _is_over(job, now_ms):
+            return take(yard, [queue], book, terms, now_ms)
+        if queue.rules is not None:
+            passed(job, queue.rules)
+        lease = _lease(yard, job, book, terms, now_ms)
         if lease is not None:
             return lease
 
 
-def _try(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
-    """Lease a job that is ready; None if it was not to be had, and the next may be."""
+def _is_over(job: Job, now_ms: i64) -> bool:
+    """Tell whether a job has outlived its time."""
     ttl_ms = job.policy.ttl_ms
-    if ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms:
-        _let_expire(yard, job, now_ms)
-        return None
-    rules = job.queue.rules
-    if rules is not None:
-        passed(job, rules)
-    return _lease(yard, job, book, terms, now_ms)
+    return ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms
 
 
-def _let_expire(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Let a job go that outlived its time while somebody ran it."""
+def _step_aside(yard: Yard, job: Job, aside: list[Job] | None) -> list[Job]:
+    """Let others pass a job whose time is over and for which others wait.
+
+    Its alarm is due and tells them: they may have to be served, which cannot be done from within
+    serving, and on a full disk they can be told only later.
+    """
+    yard.step_aside(job)
+    if aside is None:
+        return [job]
+    aside.append(job)
+    return aside
+
+
+def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Remove a job, and tell those who listen; who waits for it is not told."""
+    before = job.state
     if yard.journal.is_on:
         yard.journal.append_gone(job, REMOVED, now_ms)
     yard.apply_gone(job)
+    job.queue.finished_count += 1
+    if yard.bus.is_on:
+        event = bus.Event(bus.REMOVED, job.queue, job, now_ms)
+        event.before = "delayed" if before == DELAYED else "waiting"
+        yard.bus.tell(event)
 
 
 def take_job(yard: Yard, job_id: i64, book: Book, terms: Terms, now_ms: i64) -> Lease:
@@ -130,7 +161,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
         # It weighs less without its ending.
         yard.journal.ledger.trail(job, yard.journal.hot)
     if yard.bus.is_on:
-        yard.bus.tell(Event(PULLED, job.queue, job, now_ms))
+        yard.bus.tell(bus.Event(bus.PULLED, job.queue, job, now_ms))
     return lease
 
 

@@ -301,6 +301,14 @@ class Yard:
             job.stamp = due_stamp(job)
         self._make_ready(job)
 
+    def step_aside(self, job: Job) -> None:
+        """Take a ready job out of its line for a moment; nothing else may happen meanwhile."""
+        self._leave_ready(job)
+
+    def step_back(self, job: Job) -> None:
+        """Put a job back into its line that stepped aside."""
+        self._make_ready(job)
+
     def rest(self, job: Job, state: i64, ending: i64, ended_ms: i64) -> None:
         """Mark a job dead or done with its number among the queue's endings."""
         job.state = u8(state)

@@ -432,3 +432,40 @@ def test_an_emptied_queue_of_children_does_to_parents_what_they_were_put_to_do()
         "values": {"c:a": "removed", "c:b": "removed"}
     }
     again(site)
+
+
+# -- time to live ------------------------------------------------------------------------------
+
+
+def test_a_pull_passes_a_child_over_whose_time_is_over_and_its_parent_is_told() -> None:
+    site = BareBunqueue(MemoryStorage())
+    client = site.connect()
+    client.ok("PUSHF", jobs=family("a", ttl=1000, failParentOnFailure=True))
+    other = client.push("c")
+    # The pull comes before the alarm of the child has rung.
+    site.now_ms += 1000
+    assert client.pull("c")["id"] == other
+    assert client.ok("PULL", queue="c")["job"] is None
+    site.check()
+    site.tick(0)
+    assert client.state("a") == "unknown"
+    assert client.state("p") == "failed"
+    site, client = again(site)
+    assert client.state("p") == "failed"
+    assert client.ok("GetJob", id="p")["job"]["failedReason"] == "Child job a failed: removed"
+
+
+def test_who_waits_is_given_a_parent_once_that_its_last_child_expired() -> None:
+    site = BareBunqueue()
+    client, worker = site.connect(), site.connect()
+    jobs = family("a", queue="c", ttl=1000, ignoreDependencyOnFailure=True)
+    client.ok("PUSHF", jobs=jobs)
+    site.now_ms += 1000
+    pull = worker.send("PULL", queue="c", timeout=5000)
+    assert worker.hear(pull) is None
+    site.tick(0)
+    answer = worker.hear(pull)
+    assert answer is not None
+    assert answer["job"]["id"] == "p"
+    assert client.ok("PULL", queue="c")["job"] is None
+    site.check()
