@@ -125,9 +125,12 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
 
 
 def take_job(yard: Yard, job_id: i64, book: Book, terms: Terms, now_ms: i64) -> Lease:
-    """Lease one given job, whatever its queue and even if it is delayed, dead or paused."""
+    """Lease one given job that waits for no other, even if it is delayed, dead or paused."""
     job = yard.jobs.get(job_id)
     if job is None or job.state not in (READY, DELAYED, DEAD):
+        raise NotFound
+    if job.state == DEAD and job.extra is not None and job.extra.open_count() > 0:
+        # It waits for others still: kicked, it waits on or learns what became of them.
         raise NotFound
     lease = _lease(yard, job, book, terms, now_ms)
     if lease is None:

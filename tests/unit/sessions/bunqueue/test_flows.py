@@ -469,3 +469,25 @@ def test_who_waits_is_given_a_parent_once_that_its_last_child_expired() -> None:
     assert answer["job"]["id"] == "p"
     assert client.ok("PULL", queue="c")["job"] is None
     site.check()
+
+
+# -- the other door ----------------------------------------------------------------------------
+
+
+def test_a_dead_parent_is_not_reserved_by_its_id_before_its_children_are_done() -> None:
+    site, client = stage("a", "b", failParentOnFailure=True)
+    end_child(client, error="no")
+    assert client.state("p") == "failed"
+    number = site.job("p").id
+    other = site.site.connect()
+    other.session.receive(b"reserve-job %d\r\n" % number, site.now_ms)
+    assert other.hear() == b"NOT_FOUND\r\n"
+    assert client.state("p") == "failed"
+    other.session.receive(b"kick-job %d\r\n" % number, site.now_ms)
+    assert other.hear() == b"KICKED\r\n"
+    assert client.state("p") == "waiting-children"
+    end_child(client, 1)
+    assert client.state("p") == "waiting"
+    other.session.receive(b"reserve-job %d\r\n" % number, site.now_ms)
+    assert other.hear().startswith(b"RESERVED %d " % number)
+    site.check()
