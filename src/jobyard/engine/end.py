@@ -167,7 +167,7 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
         end = End(job, FAILED, DELAYED if wait_ms > 0 else READY)
         end.due_ms = now_ms + wait_ms
         if wait_ms == 0:
-            end.stamp = yard.stamp(now_ms)
+            end.stamp = yard.new_place(job, now_ms)
     end.attempts = attempts
     lease = job.lease
     started_ms = lease.started_ms if lease is not None else now_ms

@@ -55,7 +55,6 @@ from jobyard.model.policy import (
     CHILD_FAILS_PARENT,
     CHILD_IGNORED,
     CHILD_REMOVED,
-    LIFO,
     REMOVE_DEAD,
 )
 from jobyard.model.queue import Queue
@@ -390,9 +389,7 @@ def _write_member(fields: Fields, member: Member, how: i64, value: bytes) -> Non
 
 def _unblock(yard: Yard, parent: Job, news: bytes, freed: list[Queue], now_ms: i64) -> None:
     move = End(parent, UNBLOCKED, DELAYED if parent.due_ms > now_ms else READY)
-    move.stamp = yard.stamp(now_ms)
-    if parent.policy.flags & LIFO:
-        move.stamp = -move.stamp
+    move.stamp = yard.new_place(parent, now_ms)
     move.news = news
     yard.move(parent, move, now_ms)
     if yard.bus.is_on:

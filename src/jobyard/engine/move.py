@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from jobyard.engine import bus, flows
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import let_go, offer
-from jobyard.engine.yard import Yard
+from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, YardFull
 from jobyard.journal.record import (
     DUE_SET,
@@ -72,7 +72,7 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     move.due_ms = now_ms
     settled: list[int] = []
     if job.family != BEANSTALK:
-        move.stamp = yard.stamp(now_ms)
+        move.stamp = yard.new_place(job, now_ms)
         fields = Fields()
         if yard.names.has_lost_key(job):
             fields.begin(KEY_DROPPED, 0)
@@ -92,7 +92,7 @@ def promote(yard: Yard, job: Job, now_ms: i64) -> None:
     """Make a delayed job ready before its time."""
     move = End(job, PROMOTED, READY)
     move.due_ms = now_ms
-    move.stamp = yard.stamp(now_ms)
+    move.stamp = yard.new_place(job, now_ms)
     yard.move(job, move, now_ms)
     tell(yard, bus.WAITING, job, "delayed", now_ms)
     offer(yard, job.queue, now_ms)
@@ -106,7 +106,7 @@ def revive(yard: Yard, job: Job, now_ms: i64) -> None:
     else:
         move = End(job, REVIVED, READY)
         move.due_ms = now_ms
-        move.stamp = yard.stamp(now_ms)
+        move.stamp = yard.new_place(job, now_ms)
         move.attempts = 0
         extra = job.more()
         extra.last_lease = 0
@@ -146,10 +146,13 @@ def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:
     return settled
 
 
-def set_rank(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
-    """Give a job that waits another rank."""
+def set_rank(yard: Yard, job: Job, rank: i64, now_ms: i64, *, is_lifo: bool | None = None) -> None:
+    """Give a job that waits another rank, and let it go before or behind older ones of that."""
     move = End(job, RANKED, i64(job.state))
     move.rank = rank
+    if is_lifo is not None:
+        stamp = abs_stamp(job.stamp)
+        move.stamp = -stamp if is_lifo else stamp
     yard.move(job, move, now_ms)
 
 
@@ -158,7 +161,7 @@ def set_due(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     move = End(job, DUE_SET, DELAYED if delay_ms > 0 else READY)
     move.due_ms = now_ms + delay_ms
     if delay_ms == 0:
-        move.stamp = yard.stamp(now_ms)
+        move.stamp = yard.new_place(job, now_ms)
     yard.move(job, move, now_ms)
     offer(yard, job.queue, now_ms)
 

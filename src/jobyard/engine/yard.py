@@ -108,6 +108,13 @@ class Yard:
         self.last_stamp = stamp
         return stamp
 
+    def new_place(self, job: Job, now_ms: i64) -> i64:
+        """Return the place in line of a job that comes to stand there anew.
+
+        The last of those put LIFO stays first, so what was one of them keeps the place it has.
+        """
+        return job.stamp if job.stamp < 0 else self.stamp(now_ms)
+
     def new_book(self, holder: Holder) -> Book:
         """Open the book of a new holder."""
         return Book(self.new_number(), holder)
@@ -447,7 +454,12 @@ def abs_stamp(stamp: i64) -> i64:
 
 
 def due_stamp(job: Job) -> i64:
-    """Return the place in line of a job that was delayed: by when it was due, then by age."""
+    """Return the place in line of a job that was delayed: by when it was due, then by age.
+
+    One put LIFO stands where it would without the delay.
+    """
+    if job.stamp < 0:
+        return job.stamp
     return (job.due_ms << STAMP_SHIFT) | (job.id & ((1 << STAMP_SHIFT) - 1))
 
 

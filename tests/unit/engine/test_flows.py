@@ -116,11 +116,14 @@ def test_a_parent_goes_on_behind_those_who_were_ready_before_it() -> None:
     site.begin(parent)
 
 
-def test_a_parent_of_the_last_in_first_out_kind_goes_ahead() -> None:
+def test_a_parent_of_the_last_in_first_out_kind_goes_ahead_of_older_ones() -> None:
     site = Site()
+    site.put_all([site.plan("p0", flags=LIFO)])
     child, parent = site.family(site.plan("c1"), parent=site.plan("p1", flags=LIFO))
-    site.put_all([site.plan("p2", flags=LIFO)])
+    (younger,) = site.put_all([site.plan("p2", flags=LIFO)])
+    site.put_all([site.plan("p3")])
     site.done(child)
+    site.begin(younger)
     site.begin(parent)
 
 

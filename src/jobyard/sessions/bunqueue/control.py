@@ -104,18 +104,23 @@ def update(session: BunqueueSession, request: Request) -> Answer:
 
 
 def change_priority(session: BunqueueSession, request: Request) -> Answer:
-    """Give a job that waits another priority."""
+    """Give a job that waits another priority, and its place among those of that."""
     job = _asked_job(session, request)
     if job is None or job.state not in _PENDING:
         raise Refused("Job not found or not in queue")
     value = request.fields.value(b"priority")
+    is_lifo: bool | None = None
     extra = job.extra
     if extra is not None and extra.group_id:
         rank = options.checked("priority", value, 0, options.GROUP_PRIORITY_MAX)
     else:
         rank = -options.checked("priority", value, -options.PRIORITY_MAX, options.PRIORITY_MAX)
+        if request.fields.is_true(b"lifo"):
+            is_lifo = True
+        elif request.fields.is_false(b"lifo"):
+            is_lifo = False
     see_to_room(session, job, 0, request.now_ms)
-    set_rank(session.yard, job, rank, request.now_ms)
+    set_rank(session.yard, job, rank, request.now_ms, is_lifo=is_lifo)
     return {}
 
 

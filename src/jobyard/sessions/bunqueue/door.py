@@ -56,7 +56,7 @@ class BunqueueDoor:
         # How long a frame may stay incomplete without another byte of it.
         self.idle_ms: i64 = 60_000
         self.orphans = yard.new_book(Nobody())
-        # Encoded fields that depend on the policy alone, by its number.
+        # Encoded fields that depend on the policy and the direction of the line, by both.
         self.shapes: dict[int, bytes] = {}
         self.plain_shapes: dict[int, bytes] = {}
         # Policies of jobs for which nothing but a name was asked.

@@ -123,12 +123,15 @@ def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
         wish.policy = _plain_policy(door, name)
         return wish
     wish.delay_ms = number(fields, b"delay", 0, 0, YEAR_MS)
-    wish.policy = intern(door.yard, _policy(fields, name))
     wish.extra = _extra(fields, now_ms)
+    policy = _policy(fields, name)
     if wish.extra is not None and wish.extra.group_id:
+        # Inside a group the first come are first, always.
+        policy.flags &= ~LIFO
         wish.rank = number(fields, b"priority", 0, 0, GROUP_PRIORITY_MAX)
     else:
         wish.rank = -number(fields, b"priority", 0, -PRIORITY_MAX, PRIORITY_MAX)
+    wish.policy = intern(door.yard, policy)
     stamped_ms = fields.number(b"timestamp", 0.0)
     if stamped_ms > 0:
         wish.own_ms = int(stamped_ms)

@@ -23,7 +23,6 @@ from jobyard.model.policy import (
     CHILD_IGNORED,
     CHILD_REMOVED,
     DURABLE,
-    LIFO,
     REMOVE_DEAD,
     REMOVE_DONE,
     Policy,
@@ -88,8 +87,8 @@ def _or_none(number: i64, none: i64) -> int | None:
     return None if number == none else int(number)
 
 
-def policy_fields(policy: Policy) -> dict[str, object]:
-    """Return the fields that follow from the policy."""
+def policy_fields(policy: Policy, *, is_lifo: bool) -> dict[str, object]:
+    """Return the fields that follow from the policy, and the one by which it may be overruled."""
     kind = policy.backoff_kind
     config: dict[str, object] | None = None
     if kind != BACKOFF_PLAIN:
@@ -101,7 +100,7 @@ def policy_fields(policy: Policy) -> dict[str, object]:
         "backoff": policy.backoff_ms,
         "backoffConfig": config,
         "stackTraceLimit": policy.stack_limit,
-        "lifo": policy.flags & LIFO != 0,
+        "lifo": is_lifo,
         "removeOnComplete": policy.flags & REMOVE_DONE != 0,
         "removeOnFail": policy.flags & REMOVE_DEAD != 0,
         "durable": policy.flags & DURABLE != 0,
@@ -129,17 +128,19 @@ def _inner(fields: dict[str, object]) -> bytes:
 _POLICY_FIELDS: Final = 18
 
 
-def _policy_bytes(door: BunqueueDoor, policy: Policy, *, is_plain: bool) -> bytes:
+def _policy_bytes(door: BunqueueDoor, job: Job, *, is_plain: bool) -> bytes:
     """Return the encoded fields of a policy; for a plain job those of no rare part too."""
     shapes = door.plain_shapes if is_plain else door.shapes
-    data = shapes.get(policy.number)
+    is_lifo = job.stamp < 0
+    key = 2 * job.policy.number + (1 if is_lifo else 0)
+    data = shapes.get(key)
     if data is None:
-        data = _inner(policy_fields(policy))
+        data = _inner(policy_fields(job.policy, is_lifo=is_lifo))
         if is_plain:
             data += _inner(PLAIN_PARTS)
         if len(shapes) > SHAPES_MAX:
             shapes.clear()
-        shapes[policy.number] = data
+        shapes[key] = data
     return data
 
 
@@ -165,7 +166,7 @@ def write_job(
         count += len(more)
     write_map(out, count)
     _write_own(out, door, job, body)
-    out.write(_policy_bytes(door, job.policy, is_plain=parts is None))
+    out.write(_policy_bytes(door, job, is_plain=parts is None))
     if parts is not None:
         out.write(_inner(parts))
     if more is not None:
