@@ -44,6 +44,7 @@ from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import check_lease, named_job
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.kin import with_kin
 from jobyard.sessions.bunqueue.locks import see_to_room
 from jobyard.sessions.bunqueue.query import (
     NUMBER_MAX,
@@ -97,8 +98,12 @@ def update(session: BunqueueSession, request: Request) -> Answer:
     job = _asked_job(session, request)
     if job is None or job.state in (DEAD, DONE):
         raise Refused("Job not found or cannot be updated")
-    data = options.job_data(request.fields)
-    body = data if job.codec == MSGPACK else to_raw(MSGPACK, data)
+    body = options.job_data(request.fields)
+    if job.codec != MSGPACK:
+        body = to_raw(MSGPACK, body)
+    else:
+        old = session.yard.bodies.fetch(job)
+        body = body if old is None else with_kin(old, body)
     set_body(session.yard, job, body, request.now_ms)
     return {}
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
 
 _NOTHING: Final = encode({})
+# What data says of the flow its job is part of.
+_KIN: Final = ("__parentId", "__parentQueue", "__childrenIds", "__flowParentId", "__flowParentIds")
 
 # States in which a job can be made to wait for one more.
 LINKABLE: Final = (READY, DELAYED, BLOCKED)
@@ -76,6 +78,43 @@ def map_with(data: bytes, changes: dict[str, object]) -> bytes:
         write_text(out, key)
         write_value(out, value)
     return out.getvalue()
+
+
+def with_kin(old: bytes, new: bytes) -> bytes:
+    """Return new data of a job with what the old said of its parents and children.
+
+    Clients look for their kin there, so nobody may take it away or make it up.
+    """
+    kin = {key: value for key, value in _reserved(old).items() if key in _KIN}
+    if not kin:
+        return new
+    if kind_of(new, 0) != KIND_MAP:
+        raise Refused("flow job data must be an object")
+    for key in _reserved(new):
+        raise Refused(f"flow job data key is reserved: {key}")
+    count, at = map_header(new, 0, len(new))
+    out = BytesWriter()
+    write_map(out, count + len(kin))
+    out.write(new[at:])
+    for key, value in kin.items():
+        write_text(out, key)
+        out.write(value)
+    return out.getvalue()
+
+
+def _reserved(data: bytes) -> dict[str, bytes]:
+    """Return the values of a map under keys that are not the client's."""
+    found: dict[str, bytes] = {}
+    end: i64 = len(data)
+    at = map_header(data, 0, end)[1] if kind_of(data, 0) == KIND_MAP else end
+    while at < end:
+        value_at = skip(data, at, end)
+        after = skip(data, value_at, end)
+        key = text_at(data, at, value_at)
+        if key is not None and key.startswith("__"):
+            found[key] = data[value_at:after]
+        at = after
+    return found
 
 
 def marks_news(job: Job, changes: dict[str, object]) -> bytes:

@@ -154,3 +154,39 @@ def test_a_parent_named_in_passing_is_not_held_up() -> None:
     child = client.push("c", {}, parentId=parent)
     assert client.state(parent) == "waiting"
     assert client.ok("GetJob", id=child)["job"]["parentId"] == parent
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def test_new_data_keeps_what_the_old_said_of_kin() -> None:
+    site, client = stage("a")
+    client.ok("Update", id="a", data={"n": 1, 2: 3})
+    client.ok("Update", id="a", data={"n": 2})
+    client.ok("Update", id="p", data={})
+    site, client = again(site)
+    assert client.ok("GetJob", id="a")["job"]["data"] == {
+        "n": 2,
+        "__parentId": "p",
+        "__parentQueue": "q",
+    }
+    assert client.ok("GetJob", id="p")["job"]["data"] == {"__childrenIds": ["a"]}
+
+
+def test_new_data_of_kin_is_neither_made_up_nor_shapeless() -> None:
+    _, client = stage("a")
+    before = client.ok("GetJob", id="a")["job"]["data"]
+    assert client.refused("Update", id="a", data=5) == "flow job data must be an object"
+    for key in ("__parentId", "__other"):
+        error = client.refused("Update", id="a", data={"n": 1, key: "x"})
+        assert error == f"flow job data key is reserved: {key}"
+    assert client.ok("GetJob", id="a")["job"]["data"] == before
+
+
+@pytest.mark.parametrize("old", [{"__own": 1}, {"n": 1}, [1], "x"])
+@pytest.mark.parametrize("new", [{"__parentId": "x"}, {"__own": 2}, "text"])
+def test_new_data_of_a_job_without_kin_is_free(old: object, new: object) -> None:
+    client = BareBunqueue().connect()
+    job_id = client.push(data=old)
+    client.ok("Update", id=job_id, data=new)
+    assert client.ok("GetJob", id=job_id)["job"]["data"] == new
