@@ -31,7 +31,7 @@ def unsubscribe_events(session: BunqueueSession, _request: Request) -> Answer:
 
 
 def trim_events(_session: BunqueueSession, request: Request) -> Answer:
-    """TrimEvents: nothing is kept, so nothing is removed."""
+    """TrimEvents: events go to who listens and are kept for nobody, so none is removed."""
     options.queue_name(request.fields)
     options.number(request.fields, b"maxLength", 0, 0, LENGTH_MAX)
     return {"data": {"removed": 0}}
