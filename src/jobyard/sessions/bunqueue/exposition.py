@@ -1,14 +1,22 @@
-"""What Prometheus is told: the names of the original for everything that this server can count."""
+"""What Prometheus is told: the names of the original for everything that this server can count.
+
+Left out is what does not exist here (backups, the heap of a collector), and how long each push,
+pull and ack took: a clock read twice a command would cost more than many a command does.
+"""
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.lists import count_of
+from jobyard import __version__
+from jobyard.engine.lists import count_of, prioritized_count
 from jobyard.engine.schedule import crons_of
 from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.registry import worker_stats
+
+# The original whose clients this server serves.
+VERSION: Final = "2.9.5"
 
 # Queues with lines of their own: a scraper keeps a series for each.
 QUEUES_SHOWN: Final = 100
@@ -76,6 +84,8 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
 def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
     yard = door.yard
     text.gauge("bunqueue_jobs_waiting", "Jobs that are ready.", float(yard.ready_count))
+    prioritized = sum(float(prioritized_count(queue)) for queue in yard.queues.values())
+    text.gauge("bunqueue_jobs_prioritized", "Those among them with a priority.", prioritized)
     text.gauge("bunqueue_jobs_delayed", "Jobs that are delayed.", float(yard.delayed_count))
     text.gauge("bunqueue_jobs_active", "Jobs that run.", float(yard.leased_count))
     text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
@@ -130,8 +140,12 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         "When the process began.",
         round(float(door.wall_ms(door.started_ms)) / 1000.0, 3),
     )
+    text.begin("bunqueue_build_info", "gauge", "What is served, and what serves it.")
+    labels = f'version="{VERSION}",jobyard_version="{__version__}"'
+    text.lines.append(f"bunqueue_build_info{{{labels}}} 1")
     text.begin("bunqueue_connections", "gauge", "Connections.")
-    text.lines.append(f'bunqueue_connections{{transport="tcp"}} {door.sessions_count}')
+    for transport, count in (("tcp", int(door.sessions_count)), ("websocket", 0), ("sse", 0)):
+        text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {count}')
 
 
 def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
@@ -143,5 +157,10 @@ def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
         for queue in shown:
             label = label_text(queue.name)
             text.lines.append(f'{name}{{queue="{label}"}} {int(count_of(queue, state))}')
+    name = "bunqueue_queue_jobs_prioritized"
+    text.begin(name, "gauge", "Jobs of one queue, waiting with a priority.")
+    for queue in shown:
+        label = label_text(queue.name)
+        text.lines.append(f'{name}{{queue="{label}"}} {int(prioritized_count(queue))}')
     text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
     text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))

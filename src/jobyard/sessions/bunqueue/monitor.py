@@ -19,7 +19,7 @@ from jobyard.model.meter import Meter
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
-from jobyard.sessions.bunqueue.exposition import prometheus_text
+from jobyard.sessions.bunqueue.exposition import VERSION, prometheus_text
 from jobyard.sessions.bunqueue.ids import id_text
 from jobyard.sessions.bunqueue.query import get_counts_per_priority, get_job_counts, is_paused
 from jobyard.sessions.bunqueue.registry import worker_stats, worker_value
@@ -30,7 +30,6 @@ from jobyard.sessions.bunqueue.shape import created_ms, job_value, number_value,
 from jobyard.wire.msgpack_read import Fields
 
 PROTOCOL_VERSION: Final = 3
-VERSION: Final = "2.9.5"
 
 COUNT_MAX: Final = 1_000_000_000
 # Averages are taken over the newest done jobs of so many queues.

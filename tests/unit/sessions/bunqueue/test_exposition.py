@@ -2,10 +2,12 @@
 
 import re
 
+from jobyard import __version__
 from jobyard.sessions.bunqueue.exposition import QUEUES_SHOWN, label_text
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 
-LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"\})? [0-9.e+-]+')
+LABEL = r'[a-z_]+="[^"]*"'
+LINE = re.compile(rf"[a-z_]+(\{{{LABEL}(,{LABEL})*\}})? [0-9.e+-]+")
 
 
 def values(client: BareClient) -> dict[str, float]:
@@ -31,6 +33,8 @@ def test_the_counts_are_those_of_the_yard() -> None:
     client.finish()
     client.bury()
     client.push()
+    client.push(priority=2)
+    client.push("p", groupId="g", priority=1)
     client.push(delay=1000)
     worker = client.ok("RegisterWorker", name="w", queues=["q"], concurrency=3)["data"]
     client.ok("Heartbeat", id=worker["workerId"], activeJobs=1, processed=7, failed=2)
@@ -38,12 +42,13 @@ def test_the_counts_are_those_of_the_yard() -> None:
     site.now_ms += 1500
     found = values(client)
     expected = {
-        "bunqueue_jobs_waiting": 1,
+        "bunqueue_jobs_waiting": 3,
+        "bunqueue_jobs_prioritized": 2,
         "bunqueue_jobs_delayed": 1,
         "bunqueue_jobs_active": 0,
         "bunqueue_jobs_dlq": 1,
         "bunqueue_jobs_completed": 1,
-        "bunqueue_jobs_pushed_total": 4,
+        "bunqueue_jobs_pushed_total": 6,
         "bunqueue_jobs_pulled_total": 2,
         "bunqueue_jobs_completed_total": 1,
         "bunqueue_jobs_failed_total": 1,
@@ -56,7 +61,10 @@ def test_the_counts_are_those_of_the_yard() -> None:
         "bunqueue_webhooks_enabled": 1,
         "bunqueue_storage_disk_full": 0,
         'bunqueue_connections{transport="tcp"}': 1,
-        'bunqueue_queue_jobs_waiting{queue="q"}': 1,
+        'bunqueue_connections{transport="websocket"}': 0,
+        'bunqueue_connections{transport="sse"}': 0,
+        'bunqueue_queue_jobs_waiting{queue="q"}': 2,
+        'bunqueue_queue_jobs_prioritized{queue="q"}': 1,
         'bunqueue_queue_jobs_dlq{queue="q"}': 1,
         "process_cpu_seconds_total": 1.5,
     }
@@ -72,6 +80,13 @@ def test_queues_beyond_the_hundredth_are_left_out() -> None:
     shown = [name for name in found if name.startswith("bunqueue_queue_jobs_waiting{")]
     assert len(shown) == found["bunqueue_queue_metrics_exported"] == QUEUES_SHOWN
     assert found["bunqueue_queue_metrics_omitted"] == len(site.yard.queues) - QUEUES_SHOWN
+
+
+def test_the_version_is_that_which_clients_are_told_beside_our_own() -> None:
+    client = BareBunqueue().connect()
+    version = client.ok("Hello")["version"]
+    name = f'bunqueue_build_info{{version="{version}",jobyard_version="{__version__}"}}'
+    assert values(client)[name] == 1
 
 
 def test_labels_are_quoted() -> None:
