@@ -18,22 +18,22 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le
 from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.move import erase
-from jobyard.engine.put import Wish, enter, intern, make_room, room_for, tell_duplicate
+from jobyard.engine.keys import claim, room_to_claim
+from jobyard.engine.put import Wish, enter, intern, make_room, room_for
 from jobyard.engine.queues import drop_if_idle, drop_user, hold_user, open_queue
 from jobyard.engine.take import offer
 from jobyard.engine.timetable import Timetable
 from jobyard.errors import Refused, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, STATE_SIZE
 from jobyard.model.entry import CRON
-from jobyard.model.extra import KEY_EXTENDS, KEY_REPLACES, KEY_UNTIL, Extra, Fields, size_of
-from jobyard.model.job import LEASED, Job
+from jobyard.model.extra import Extra, size_of
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.rules import encode_numbers
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
+    from jobyard.model.job import Job
     from jobyard.model.queue import Queue
 
 # Keys of the jobs of crons that keep a second run out while the first one lives.
@@ -49,8 +49,6 @@ MOVED_MS: Final = 100
 RETRY_MS: Final = 1000
 # Slots further ahead than this were fired by a wall clock gone wrong: nobody waits for years.
 TRUST_MS: Final = 2 * 86_400_000
-# Records about the job that had the key before.
-_REPLACED_ROOM: Final = 256
 
 # Before its name in the key under which it is remembered: what was asked for, and how far it has
 # come. Apart, because a run changes only the few bytes of the latter.
@@ -393,7 +391,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         return
     queue = open_queue(yard, cron.queue)
     wish = cron.wish(now_ms)
-    room: i64 = room_for(queue, wish) + _REPLACED_ROOM
+    room: i64 = room_for(queue, wish) + room_to_claim(queue, wish.extra, now_ms)
     try:
         make_room(yard, room + 2 * _entry_room(cron), now_ms)
     except YardFull:
@@ -413,7 +411,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
 
 
 def _put(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
-    if _stand_in(yard, queue, wish.extra, now_ms) is None:
+    if wish.extra is None or claim(yard, queue, wish.extra, now_ms) is None:
         enter(yard, queue, wish, now_ms)
         offer(yard, queue, now_ms)
 
@@ -421,27 +419,6 @@ def _put(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
 def _has_worker(yard: Yard, queue: str) -> bool:
     counsel = crons_of(yard).counsel
     return counsel is not None and counsel.has_worker(queue)
-
-
-def _stand_in(yard: Yard, queue: Queue, extra: Extra | None, now_ms: i64) -> Job | None:
-    """Return the job whose key keeps a run out; one that is to be replaced goes."""
-    if extra is None or queue.keys is None:
-        return None
-    owner = queue.keys.get(extra.unique_key)
-    if owner is None or owner.extra is None or 0 < owner.extra.key_until_ms <= now_ms:
-        return None
-    if extra.key_mode == KEY_REPLACES:
-        if owner.state == LEASED:
-            return None
-        if int(owner.id) not in yard.names.dependents:
-            erase(yard, owner, now_ms)
-            return None
-    if extra.key_mode == KEY_EXTENDS and extra.key_ttl_ms > 0 and owner.state != LEASED:
-        news = Fields()
-        news.numbers(KEY_UNTIL, (now_ms + extra.key_ttl_ms,), b"")
-        yard.note(owner, news.done())
-    tell_duplicate(yard, owner, now_ms)
-    return owner
 
 
 def load_cron(yard: Yard, key: str, value: bytes, now_ms: i64) -> None:
@@ -510,7 +487,8 @@ def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> Wish 
     if wish is None:
         return None
     ending: i64 = STATE_SIZE + END_SIZE + size_of(extra) + result_size
-    make_room(yard, 2 * ending + room_for(job.queue, wish) + _REPLACED_ROOM, now_ms)
+    room: i64 = room_for(job.queue, wish) + room_to_claim(job.queue, wish.extra, now_ms)
+    make_room(yard, 2 * ending + room, now_ms)
     hold_user(job.queue)
     return wish
 

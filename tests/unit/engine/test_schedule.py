@@ -489,6 +489,9 @@ def test_a_run_may_replace_the_one_before_unless_it_is_held(site: OpenYard) -> N
     site.take(site.yard.new_book(Nobody()), "q")
     pass_time(site, 20)
     assert [each.created_ms - NOW_MS for each in jobs(site)] == [30, 50]
+    # The key is not given back to the one that runs on, neither by the end of the other nor by a
+    # restart.
+    assert [each.more().unique_key for each in jobs(site)] == ["", "k"]
 
 
 def test_a_cron_may_wait_for_a_worker(site: OpenYard) -> None:
