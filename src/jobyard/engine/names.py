@@ -58,6 +58,19 @@ class Names:
                 if member.state == OPEN:
                     self.wait_for(job, member.child_id)
 
+    def recall(self, job: Job) -> None:
+        """Take in a job that a restart brought back.
+
+        Of two with one key the younger need not be the owner: a key whose time is over is taken
+        from a job that lives on, perhaps by an older one that is brought back.
+        """
+        extra = job.extra
+        keys = job.queue.keys
+        owner = keys.get(extra.unique_key) if extra is not None and keys is not None else None
+        self.enter(job)
+        if owner is not None and _outlasts(owner, job):
+            self.take_key(owner)
+
     def wait_for(self, job: Job, child_id: i64) -> None:
         """Note that one job waits for another."""
         self.dependents.setdefault(int(child_id), []).append(job)
@@ -156,6 +169,17 @@ class Names:
             return
         if keys is not None and extra.unique_key and keys.get(extra.unique_key) is job:
             del keys[extra.unique_key]
+
+
+def _outlasts(owner: Job, other: Job) -> bool:
+    """Tell whether a job keeps its key longer than another that has the same."""
+    mine = owner.extra
+    theirs = other.extra
+    assert mine is not None
+    assert theirs is not None
+    if theirs.key_until_ms == 0:
+        return False
+    return mine.key_until_ms == 0 or mine.key_until_ms > theirs.key_until_ms
 
 
 def rules_of(queue: Queue) -> Rules:

@@ -405,7 +405,7 @@ class Yard:
                 last = queue
             state = job.state
             if job.extra is not None or job.policy.ttl_ms > 0:
-                self.names.enter(job)
+                self.names.recall(job)
             if state in (DEAD, DONE):
                 resting.append(job.outcome())
             elif state == BLOCKED:

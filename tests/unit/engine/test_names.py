@@ -71,6 +71,21 @@ def test_a_job_brought_back_loses_a_key_that_is_anothers_by_now() -> None:
     assert kept.id == first.id
 
 
+def test_a_key_whose_time_is_over_is_not_given_back_by_a_restart() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    older = site.enter(extra=keyed("k"))
+    killed(site, older)
+    passing = keyed("k")
+    passing.key_until_ms = site.now_ms + 500
+    site.enter(extra=passing)
+    site.tick(500)
+    killed(site, site.enter(extra=keyed("k")))
+    revive(site.yard, older, site.now_ms)
+    assert owner(site, "k") is older
+    reopened(site, storage)
+
+
 def test_a_kick_brings_back_what_a_retry_would() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
