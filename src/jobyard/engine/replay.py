@@ -278,6 +278,8 @@ class Replay:
         if job is None:
             return
         finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
+        # Who lost a job may end it late, when nobody has taken it since its delay was over.
+        self._catch_up(job, finished_ms)
         end = End(job, data[pos + 1], state)
         end.rank = read_i64_le(data, pos + 24)
         end.due_ms = read_i64_le(data, pos + 32) + self._offset_ms

@@ -1,6 +1,6 @@
 import pytest
 
-from jobyard.engine.end import bury, release
+from jobyard.engine.end import KEEP_AS_ASKED, bury, complete, release
 from jobyard.engine.move import remove
 from jobyard.engine.replay import Replay, replay_all
 from jobyard.engine.yard import Yard
@@ -9,7 +9,7 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import BATCH_MAGIC, HeadFields, Segment, encode_batch, segment_name
-from jobyard.model.job import DELAYED, READY
+from jobyard.model.job import DELAYED, MSGPACK, READY
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, live_bytes, recount, snapshot
 
@@ -105,6 +105,18 @@ def test_a_clock_set_back_over_a_restart_keeps_ids_stamps_and_order() -> None:
     assert newer.stamp > older[-1].stamp
     book = again.connect().book
     assert [again.take(book).job.id for _ in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_job_ended_late_keeps_the_place_it_got_when_its_delay_was_over() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    job = site.enter(delay_ms=900)
+    site.tick(900)
+    # By one who had it before, and lost it: no lease tells that the delay is over.
+    complete(site.yard, job, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
+    site.commit()
+    again = OpenYard(storage.cut_off(), site.now_ms)
+    assert snapshot(again.yard) == snapshot(site.yard)
 
 
 def test_delays_survive_several_restarts_with_a_restless_clock() -> None:
