@@ -58,10 +58,10 @@ class BunState:
             return []
         return [job for job in self.jobs.values() if job.queue == queue and job.state == READY]
 
-    def drop_old(self) -> None:
-        """Let jobs go that outlived their time and were found so by a puller."""
+    def drop_old(self, named: str = "") -> None:
+        """Let jobs go that outlived their time and were found so by a puller, but for the named."""
         for job in list(self.jobs.values()):
-            if not job.ttl_ms or job.state != READY or not self.is_old(job):
+            if not job.ttl_ms or job.state != READY or not self.is_old(job) or job.id == named:
                 continue
             if self.yard.jobs.get(job.number) is None:
                 self.remove(job)

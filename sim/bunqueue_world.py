@@ -314,7 +314,8 @@ class BunWorld(World):
             answers.sort(key=lambda each: each[0] is not line or each[1].get("reqId") != ask.req_id)
         is_loose = ask is None or ask.cmd in {"RetryDlq", "ACK", "ACKB"}
         self.bun.note_given([told for _, told, _ in answers], is_loose=is_loose)
-        self.bun.drop_old()
+        # The one that the command names went by the command, not by its age.
+        self.bun.drop_old("" if ask is None else str(ask.fields.get("id", "")))
         for one, told, data in answers:
             self._told(one, told, data)
             self.bun.drop_old()
