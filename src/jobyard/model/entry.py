@@ -14,6 +14,8 @@ GROUP: Final = 3
 CRON: Final = 4
 WEBHOOK: Final = 5
 WORKER: Final = 6
+# The configuration of a topic, by its name.
+CONFIG: Final = 7
 
 
 @final
