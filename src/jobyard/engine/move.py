@@ -6,7 +6,7 @@ from jobyard.engine import bus, flows
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import Yard, abs_stamp
-from jobyard.errors import NotFound, YardFull
+from jobyard.errors import NotFound, StorageFull, YardFull
 from jobyard.journal.record import (
     DUE_SET,
     FAILED,
@@ -38,23 +38,32 @@ from jobyard.model.queue import Queue
 def kick(yard: Yard, queue: Queue, bound: i64, now_ms: i64) -> i64:
     """Make up to `bound` jobs ready: the dead, oldest first; if there are none the delayed."""
     kicked: i64 = 0
-    if queue.dead.live_count > 0:
-        while kicked < bound:
-            outcome = queue.dead.first()
-            if outcome is None:
-                break
-            assert isinstance(outcome, Outcome)
-            _kick(yard, outcome.job, now_ms)
-            kicked += 1
-    else:
-        while kicked < bound and queue.delayed.items:
-            job = queue.delayed.items[0]
-            assert isinstance(job, Job)
+    are_dead = queue.dead.live_count > 0
+    while kicked < bound:
+        job = _first_dead(queue) if are_dead else _first_delayed(queue)
+        if job is None:
+            break
+        try:
             _kick(yard, job, now_ms)
-            kicked += 1
+        except StorageFull:
+            if kicked == 0:
+                raise
+            # Those before it are awake, and may be waited for.
+            break
+        kicked += 1
     if kicked > 0:
         offer(yard, queue, now_ms)
     return kicked
+
+
+def _first_dead(queue: Queue) -> Job | None:
+    outcome = queue.dead.first()
+    return outcome.job if isinstance(outcome, Outcome) else None
+
+
+def _first_delayed(queue: Queue) -> Job | None:
+    job = queue.delayed.items[0] if queue.delayed.items else None
+    return job if isinstance(job, Job) else None
 
 
 def kick_job(yard: Yard, job_id: i64, now_ms: i64) -> Job:

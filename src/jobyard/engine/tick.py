@@ -97,7 +97,10 @@ def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
         item.patient.job_done(item, None)
     else:
         assert isinstance(item, Alarm)
-        item.ring(now_ms)
+        try:
+            item.ring(now_ms)
+        except (YardFull, StorageFull):
+            yard.arm(item, now_ms + FULL_WAIT_MS)
 
 
 def _rearm(yard: Yard, item: Book | Queue, at_ms: i64, *, is_needed: bool) -> None:

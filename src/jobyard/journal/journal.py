@@ -117,7 +117,11 @@ class Journal(Batches):
         if self.is_full:
             return
         job = lease.job
-        self._make_room_for_news(job, LEASE_SIZE)
+        try:
+            self._make_room_for_news(job, LEASE_SIZE)
+        except StorageFull:
+            self.note_full()
+            return
         self._follow(job)
         write_lease(self._part1, lease)
         self.records_count += 1

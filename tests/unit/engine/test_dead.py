@@ -155,6 +155,24 @@ def test_a_retry_waits_for_room_on_the_disk() -> None:
     assert job.state == READY
 
 
+def test_what_is_due_waits_for_room_on_the_disk() -> None:
+    storage = MemoryStorage()
+    site = stand(storage, dead_age_ms=500)
+    job = bury(site)
+    storage.capacity = 0
+    site.journal.spares.clear()
+    before = -1
+    while site.journal.records_count != before:
+        before = site.journal.records_count
+        site.journal.append_clean()
+    assert site.tick(500) == site.now_ms + FULL_WAIT_MS
+    assert job.state == DEAD
+    storage.capacity = None
+    site.tick(FULL_WAIT_MS)
+    assert job.state == GONE
+    recount(site.yard)
+
+
 def test_a_job_that_was_kicked_is_forgotten_by_its_alarm() -> None:
     site = stand(dead_age_ms=500)
     job = bury(site)

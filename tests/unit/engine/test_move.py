@@ -261,6 +261,23 @@ def test_a_job_with_another_body_is_the_same_job(old: int, new: int) -> None:
     recount(again.yard)
 
 
+def test_a_kick_that_finds_no_more_room_wakes_those_it_can() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=4096)
+    client, worker = site.connect(), site.connect()
+    client.say(b"put 0 60 60 1\r\nx\r\n" * 500)
+    worker.say(b"reserve\r\n")
+    storage.capacity = 0
+    site.journal.spares.clear()
+    word, _, count = client.say(b"kick 500\r\n").partition(b" ")
+    assert word == b"KICKED"
+    assert 0 < int(count) < 500
+    assert worker.hear().startswith(b"RESERVED 1 1\r\n")
+    assert client.say(b"kick 1\r\n") == b"OUT_OF_MEMORY\r\n"
+    site.commit()
+    recount(site.yard)
+
+
 def test_a_body_that_does_not_fit_changes_nothing() -> None:
     site = OpenYard(budget=300)
     job = site.enter(b"12345")

@@ -16,7 +16,7 @@ from jobyard.engine.move import kick, kick_job, remove
 from jobyard.engine.put import put
 from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
 from jobyard.engine.take import cancel_wait, take, take_job, wait
-from jobyard.errors import NotFound, Refused, YardFull
+from jobyard.errors import NotFound, Refused, StorageFull, YardFull
 from jobyard.model.extra import Outcome
 from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
@@ -39,6 +39,7 @@ BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
+OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 # How the next input is read.
 LINES: Final = 0
 BODY: Final = 1
@@ -94,12 +95,20 @@ class BeanstalkSession(Session, Holder):
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 break
-            after = self._step(data, at, size, now_ms)
+            try:
+                after = self._step(data, at, size, now_ms)
+            except (Refused, StorageFull) as error:
+                after = self._refuse(error, data, at)
             if after == INCOMPLETE:
                 break
             at = after
         if at < size and not self.is_finished:
             self._rest = data[at:] if at > 0 else data
+
+    def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
+        """Answer a line that found no job, or no room even in what is kept back; return its end."""
+        self._say(OUT_OF_MEMORY if isinstance(error, (YardFull, StorageFull)) else NOT_FOUND)
+        return data.find(CRLF, at) + 2
 
     def resume(self, now_ms: i64) -> None:
         """Go on with what was sent ahead while the connection waited for a job."""
@@ -263,8 +272,7 @@ class BeanstalkSession(Session, Holder):
         if not self._is_producer:
             self._is_producer = True
             door.producers_count += 1
-        self._rank = rank
-        self._delay_ms = delay * 1000
+        self._rank, self._delay_ms = rank, delay * 1000
         self._ttr_ms = ttr * 1000 if ttr > 0 else 1000
 
     def _insert(self, data: bytes, start: i64, end: i64, now_ms: i64) -> None:
@@ -288,7 +296,7 @@ class BeanstalkSession(Session, Holder):
                 now_ms,
             )
         except YardFull:
-            self._say(b"OUT_OF_MEMORY\r\n")
+            self._say(OUT_OF_MEMORY)
             return
         out = self.out
         out.write(b"INSERTED ")
@@ -361,16 +369,11 @@ class BeanstalkSession(Session, Holder):
         yard = self._yard
         job = self._job(job_id)
         if job is None:
-            self._say(NOT_FOUND)
-            return
+            raise NotFound
         if job.state != LEASED:
             remove(yard, job, now_ms)
         else:
-            lease = job.lease
-            if lease is None or lease.book is not self._book:
-                self._say(NOT_FOUND)
-                return
-            finish(yard, job, now_ms)
+            finish(yard, held(yard, job_id, self._book), now_ms)
         self._say(b"DELETED\r\n")
 
     def _job(self, job_id: i64) -> Job | None:
@@ -456,10 +459,7 @@ class BeanstalkSession(Session, Holder):
         if job_id < 0 or rank < 0 or delay < 0 or pos != end:
             self._say(BAD_FORMAT)
             return
-        try:
-            self._with_job(code, job_id, rank, delay * 1000, now_ms)
-        except Refused:
-            self._say(NOT_FOUND)
+        self._with_job(code, job_id, rank, delay * 1000, now_ms)
 
     def _with_job(self, code: int, job_id: i64, rank: i64, delay_ms: i64, now_ms: i64) -> None:
         """Run a command that names a job; Refused means it is not to be found."""

@@ -457,6 +457,27 @@ def test_a_full_disk_is_answered_in_the_words_of_the_protocol() -> None:
     assert client.say(b"delete 1\r\n") == b"DELETED\r\n"
 
 
+def test_a_change_that_finds_no_room_at_all_is_refused_and_may_be_tried_again() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=4096)
+    client, other = site.connect(), site.connect()
+    client.say(b"put 0 0 60 1\r\na\r\nput 0 0 60 1\r\nb\r\n")
+    storage.capacity = 0
+    heard = b""
+    while not heard.endswith(b"OUT_OF_MEMORY\r\n"):
+        assert site.journal.hot.number < 100
+        heard = client.say(b"reserve-job 1\r\nbury 1 0\r\n")
+        site.commit()
+    # Handed over without a record, and held still.
+    assert heard.startswith(b"RESERVED 1 1\r\n")
+    assert client.say(b"bury 1 0\r\nkick 1\r\n") == b"OUT_OF_MEMORY\r\nKICKED 0\r\n"
+    assert other.say(b"delete 1\r\ndelete 3\r\n") == b"NOT_FOUND\r\n" * 2
+    storage.capacity = None
+    assert client.say(b"bury 1 0\r\nkick 1\r\n") == b"BURIED\r\nKICKED 1\r\n"
+    site.commit()
+    assert snapshot(OpenYard(storage.cut_off(), segment_size=4096).yard) == snapshot(site.yard)
+
+
 def test_nobody_is_shown_the_bytes_of_another_client() -> None:
     site = OpenYard()
     writer, reader = site.connect(), site.connect()
