@@ -161,7 +161,11 @@ class BunModel(BunState):
         if job.waits:
             job.state = BLOCKED
             job.is_plain = False
-        for parent in self.waiting_for(before):
+        heirs = self.waiting_for(before)
+        if any(self.reaches(job, parent.number) for parent in heirs):
+            # A circle: they go on waiting for the one that is gone.
+            return
+        for parent in heirs:
             parent.waits.discard(before)
             parent.waits.add(job.number)
 

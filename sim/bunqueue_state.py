@@ -49,6 +49,20 @@ class BunState:
             if number in job.waits and job.state not in {DEAD, DONE}
         ]
 
+    def reaches(self, job: BunJob, target: int) -> bool:
+        """Tell whether a job waits, at whatever remove, for another."""
+        seen: set[int] = set()
+        ahead = set(job.waits)
+        while ahead:
+            number = ahead.pop()
+            if number == target:
+                return True
+            seen.add(number)
+            child = self.jobs.get(number)
+            if child is not None:
+                ahead |= child.waits - seen
+        return False
+
     def available(self, queue: str) -> list[BunJob]:
         """Return the jobs that a puller could have."""
         if queue in self.paused:
