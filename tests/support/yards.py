@@ -382,6 +382,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     assert queue.urgent_count == sum(is_urgent(job) for job in jobs)
     assert sorted(buried(queue)) == sorted(int(job.id) for job in dead)
     assert queue.dead.live_count == len(dead)
+    assert queue.perishable_count == sum(job.family != BEANSTALK for job in dead)
     assert sorted(resting(queue.done)) == sorted(int(job.id) for job in done)
     assert queue.done.live_count == len(done)
     assert queue.jobs_count() == len(jobs)

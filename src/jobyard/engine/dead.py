@@ -16,7 +16,7 @@ from jobyard.engine.flows import room_to_look
 from jobyard.engine.move import revive
 from jobyard.engine.queues import drop_if_idle, settings_of
 from jobyard.engine.yard import Yard
-from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, REMOVED, STALLED, STATE_SIZE
+from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, STALLED, STATE_SIZE
 from jobyard.model.extra import Outcome, size_of
 from jobyard.model.job import BEANSTALK, DEAD, Job
 from jobyard.model.limits import NEVER_MS
@@ -70,7 +70,7 @@ class Rests(Keeper):
             return
         meters.failed.add(ended_ms)
         settings = settings_of(queue)
-        if queue.dead.live_count > settings.dead_max:
+        if queue.perishable_count > settings.dead_max:
             _arm(self._yard, queue, ended_ms)
         else:
             _arm(self._yard, queue, min(expires_ms(settings, job), retries_ms(settings, job)))
@@ -162,26 +162,23 @@ def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
         if due_ms > now_ms or left == 0:
             return due_ms
         left -= 1
-        _let_go(yard, outcome.job, now_ms)
+        yard.drop(outcome.job, now_ms)
 
 
 def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
     """Let dead jobs go or bring them back; return when to come again."""
-    outcomes = own_dead(queue)
     settings = settings_of(queue)
-    excess: i64 = len(outcomes) - settings.dead_max
-    left: i64 = RING_MAX
+    left: i64 = RING_MAX - trim_dead(yard, queue, RING_MAX, now_ms)
     next_ms: i64 = NEVER_MS
-    for outcome in outcomes:
+    for outcome in own_dead(queue):
         job = outcome.job
         expiry_ms = expires_ms(settings, job)
         retry_ms = retries_ms(settings, job)
         if left == 0:
             return now_ms
-        if excess > 0 or expiry_ms <= now_ms:
-            excess -= 1
+        if expiry_ms <= now_ms:
             left -= 1
-            _let_go(yard, job, now_ms)
+            yard.drop(job, now_ms)
         elif retry_ms > now_ms:
             next_ms = min(next_ms, expiry_ms, retry_ms)
         elif has_room(yard, job, now_ms):
@@ -190,6 +187,22 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
         else:
             next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
     return next_ms
+
+
+def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
+    """Let the oldest go of more dead jobs than are to be kept, `most` at once; return how many."""
+    left: i64 = min(most, queue.perishable_count - settings_of(queue).dead_max)
+    trimmed: i64 = 0
+    if left <= 0:
+        return trimmed
+    for item in queue.dead.items:
+        assert isinstance(item, Outcome)
+        if item.pos == 0 and item.job.family != BEANSTALK:
+            yard.drop(item.job, now_ms)
+            trimmed += 1
+            if trimmed == left:
+                break
+    return trimmed
 
 
 def own_dead(queue: Queue) -> list[Outcome]:
@@ -210,9 +223,3 @@ def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:
     return not journal.is_on or journal.admit(
         STATE_SIZE + MOVE_SIZE + 64 + size + room_to_look(yard, job), now_ms
     )
-
-
-def _let_go(yard: Yard, job: Job, now_ms: i64) -> None:
-    if yard.journal.is_on:
-        yard.journal.append_gone(job, REMOVED, now_ms)
-    yard.apply_gone(job)

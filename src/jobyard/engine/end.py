@@ -9,6 +9,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine import bus, flows, schedule
+from jobyard.engine.dead import trim_dead
 from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
@@ -22,7 +23,6 @@ from jobyard.journal.record import (
     LET_GO,
     PARKED,
     RELEASED,
-    REMOVED,
     STALLED,
 )
 from jobyard.model.end import End
@@ -138,10 +138,7 @@ def _done_news(started_ms: i64, result: bytes, codec: i64) -> bytes:
 def _trim_done(yard: Yard, newest: Job, now_ms: i64) -> None:
     outcome = newest.queue.done.first()
     assert isinstance(outcome, flows.Outcome)
-    job = outcome.job
-    if yard.journal.is_on:
-        yard.journal.append_gone(job, REMOVED, now_ms)
-    yard.apply_gone(job)
+    yard.drop(outcome.job, now_ms)
 
 
 def fail(  # noqa: PLR0913  what a worker may say of a failure
@@ -202,28 +199,11 @@ def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> N
         if yard.names.dependents:
             flows.fail(yard, job, error, now_ms)
         if job.state == DEAD and job.family != BEANSTALK:
-            _trim_dead(yard, job, now_ms)
+            trim_dead(yard, job.queue, 1, now_ms)
     elif yard.bus.is_on:
         event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
         event.before = "failed"
         yard.bus.tell(event)
-
-
-def _trim_dead(yard: Yard, newest: Job, now_ms: i64) -> None:
-    """Let the oldest dead job go where more are kept than was asked for; never one of beanstalk."""
-    queue = newest.queue
-    rules = queue.rules
-    most = rules.settings.dead_max if rules is not None else DEFAULTS.dead_max
-    if queue.dead.live_count <= most:
-        return
-    outcome = queue.dead.first()
-    assert isinstance(outcome, flows.Outcome)
-    job = outcome.job
-    if job.family == BEANSTALK:
-        return
-    if yard.journal.is_on:
-        yard.journal.append_gone(job, REMOVED, now_ms)
-    yard.apply_gone(job)
 
 
 def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bool:

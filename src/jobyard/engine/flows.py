@@ -29,7 +29,6 @@ from jobyard.journal.record import (
     NOTE_SIZE,
     PARKED,
     PUT_SIZE,
-    REMOVED,
     STATE_SIZE,
     UNBLOCKED,
 )
@@ -311,9 +310,7 @@ def _fail_parent(
         event.is_final = True
         yard.bus.tell(event)
     if parent.policy.flags & REMOVE_DEAD:
-        if yard.journal.is_on:
-            yard.journal.append_gone(parent, REMOVED, now_ms)
-        yard.apply_gone(parent)
+        yard.drop(parent, now_ms)
         parent.queue.finished_count += 1
         return
     move = End(parent, FAILED, DEAD)

@@ -12,7 +12,7 @@ from jobyard.engine import bus
 from jobyard.engine.gates import next_open_ms, open_head, passed
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound
-from jobyard.journal.record import CORRUPT, REMOVED
+from jobyard.journal.record import CORRUPT
 from jobyard.model.end import End
 from jobyard.model.job import BEANSTALK, DEAD, DELAYED, READY, Job
 from jobyard.model.limits import NEVER_MS
@@ -114,9 +114,7 @@ def _step_aside(yard: Yard, job: Job, aside: list[Job] | None) -> list[Job]:
 def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job, and tell those who listen; who waits for it is not told."""
     before = job.state
-    if yard.journal.is_on:
-        yard.journal.append_gone(job, REMOVED, now_ms)
-    yard.apply_gone(job)
+    yard.drop(job, now_ms)
     job.queue.finished_count += 1
     if yard.bus.is_on:
         event = bus.Event(bus.REMOVED, job.queue, job, now_ms)

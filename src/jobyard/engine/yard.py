@@ -25,6 +25,7 @@ from jobyard.journal.record import (
     EXPIRED,
     KICKED,
     RELEASED,
+    REMOVED,
     REVIVED,
     STALLED,
 )
@@ -237,6 +238,12 @@ class Yard:
             self.journal.append_note(job, news)
         self.apply_news(job, news)
 
+    def drop(self, job: Job, now_ms: i64) -> None:
+        """Record and make the removal of a job; nobody is told."""
+        if self.journal.is_on:
+            self.journal.append_gone(job, REMOVED, now_ms)
+        self.apply_gone(job)
+
     def apply_gone(self, job: Job) -> None:
         """Remove a job for good."""
         self._leave(job)
@@ -326,6 +333,8 @@ class Yard:
         if job.state == DEAD:
             job.queue.dead.append(outcome)
             self.dead_count += 1
+            if job.family != BEANSTALK:
+                job.queue.perishable_count += 1
         else:
             job.queue.done.append(outcome)
             self.done_count += 1
@@ -366,6 +375,8 @@ class Yard:
             if job.state == DEAD:
                 job.queue.dead.remove(outcome)
                 self.dead_count -= 1
+                if job.family != BEANSTALK:
+                    job.queue.perishable_count -= 1
             else:
                 job.queue.done.remove(outcome)
                 self.done_count -= 1

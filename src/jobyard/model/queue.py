@@ -133,6 +133,8 @@ class Queue(Item):
         self.ready = Heap()
         self.delayed = Heap()
         self.dead = Line()
+        # Those among them that may go by themselves: not of beanstalk.
+        self.perishable_count: i64 = 0
         self.done = Line()
         self.leased = Bag()
         self.blocked = Bag()

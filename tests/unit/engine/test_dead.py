@@ -86,7 +86,7 @@ def test_a_done_job_goes_after_a_week() -> None:
 
 
 def test_jobs_of_beanstalk_stay() -> None:
-    site = stand(dead_age_ms=500, dead_max=0)
+    site = stand(dead_age_ms=500, dead_max=1)
     client = site.connect()
     number = site.put(queue="q").id
     client.say(b"watch q\r\n")
@@ -111,6 +111,23 @@ def test_more_than_the_greatest_number_are_not_kept() -> None:
     site.tick(GAP_MS)
     assert [job.state for job in jobs] == [GONE] * 4 + [DEAD] * 2
     recount(site.yard)
+
+
+def test_jobs_of_beanstalk_take_nobody_s_place() -> None:
+    site = stand(dead_max=2)
+    client = site.connect()
+    client.say(b"watch q\r\n")
+    for turn in range(4):
+        if turn != 2:
+            number = site.put(queue="q").id
+            client.say(b"reserve-job %d\r\n" % number)
+            assert client.say(b"bury %d 0\r\n" % number) == b"BURIED\r\n"
+        assert bury(site).state == DEAD
+        assert site.queue("q").perishable_count == min(turn + 1, 2)
+        recount(site.yard)
+    assert site.yard.dead_count == 5
+    site.tick(GAP_MS)
+    assert site.yard.dead_count == 5
 
 
 def test_many_go_in_slices() -> None:
