@@ -18,7 +18,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sim.bunqueue_bugs import BUN_BUGS
+from sim.bunqueue.bugs import BUN_BUGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,7 @@ class Planter(MetaPathFinder):
         )
 
 
-_WORLDS: Final = {"World": "sim.world", "BunWorld": "sim.bunqueue_world"}
+_WORLDS: Final = {"World": "sim.world", "BunWorld": "sim.bunqueue.world"}
 
 
 def plant(name: str | None) -> type[World]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from jobyard.errors import JournalDamaged, Refused, StorageFull
-from sim.bunqueue_world import BunWorld
+from sim.bunqueue.world import BunWorld
 from sim.state import Violation
 from sim.world import World
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.wire.msgpack_write import encode
-from sim.bunqueue_nouns import Ask, BunClient, BunJob, Lock, Told
-from sim.bunqueue_state import BunState
+from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock, Told
+from sim.bunqueue.state import BunState
 from sim.state import Violation
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import DEAD, DELAYED, DONE, LEASED, READY
-from sim.bunqueue_nouns import Ask, BunClient, BunJob, Told
+from sim.bunqueue.nouns import Ask, BunClient, BunJob, Told
 
 if TYPE_CHECKING:
     from random import Random
 
-    from sim.bunqueue_model import BunModel
+    from sim.bunqueue.model import BunModel
 
 _COMMANDS: Final = (
     ("PUSH", 14.0),

@@ -13,8 +13,8 @@ from sim.state import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sim.bunqueue_boot import BunBoot
-    from sim.bunqueue_nouns import Ask, BunClient, Told
+    from sim.bunqueue.boot import BunBoot
+    from sim.bunqueue.nouns import Ask, BunClient, Told
 
 
 class BunConnection:

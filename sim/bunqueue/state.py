@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jobyard.engine.yard import Yard
     from jobyard.model.job import Job
-    from sim.bunqueue_nouns import Ask, BunClient, BunJob, Lock
+    from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock
 
 STALLS_MAX: Final = 3
 # How long jobs that came to an end are kept.

@@ -18,14 +18,14 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.job import BLOCKED, DONE, LEASED
 from sim import checkers
-from sim.bunqueue_boot import BunBoot
-from sim.bunqueue_checkers import check_indexes
-from sim.bunqueue_guest import Guest
-from sim.bunqueue_memory import Comparison, Snapshot, whole_dump
-from sim.bunqueue_model import BunModel
-from sim.bunqueue_network import BunConnection
-from sim.bunqueue_nouns import NEVER, Ask, BunClient, BunJob, Told
-from sim.bunqueue_workload import BunAuthor, BunSwarm
+from sim.bunqueue.boot import BunBoot
+from sim.bunqueue.checkers import check_indexes
+from sim.bunqueue.guest import Guest
+from sim.bunqueue.memory import Comparison, Snapshot, whole_dump
+from sim.bunqueue.model import BunModel
+from sim.bunqueue.network import BunConnection
+from sim.bunqueue.nouns import NEVER, Ask, BunClient, BunJob, Told
+from sim.bunqueue.workload import BunAuthor, BunSwarm
 from sim.finale import Finale
 from sim.state import Violation
 from sim.storage import Stopped
