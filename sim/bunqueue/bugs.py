@@ -80,8 +80,8 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.move",
-                "        move.stamp = yard.stamp(now_ms)\n        move.attempts = 0\n",
-                "        move.stamp = yard.stamp(now_ms)\n",
+                "        move.stamp = yard.new_place(job, now_ms)\n        move.attempts = 0\n",
+                "        move.stamp = yard.new_place(job, now_ms)\n",
             ),
         ),
     ),
@@ -224,9 +224,9 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"dedup"},
         (
             (
-                "jobyard.sessions.bunqueue.stand_in",
-                "            yard.note(owner, news.done(), is_needed=True)\n        else:\n",
-                "        else:\n",
+                "jobyard.engine.keys",
+                "        yard.note(owner, news.done(), is_needed=True)\n    else:\n",
+                "    else:\n",
             ),
         ),
     ),

@@ -259,12 +259,13 @@ class RandomVerbs:
         elif choice == 1:
             move.revive(yard, job, now_ms)
         elif choice == 2:
-            move.set_rank(yard, job, draw.randrange(-3, 2000), now_ms)
+            is_lifo = draw.choice((None, None, True, False))
+            move.set_rank(yard, job, draw.randrange(-3, 2000), now_ms, is_lifo=is_lifo)
         elif choice == 3:
             move.set_due(yard, job, draw.choice((0, 400)), now_ms)
         elif choice == 4:
             move.lay_aside(yard, job, "laid aside", now_ms)
-        else:
+        elif job.state != DEAD or job.extra is None or job.extra.open_count() == 0:
             take_job(yard, job.id, draw.choice(self.holders).book, TERMS, now_ms)
 
     def wake_one(self) -> None:

@@ -132,7 +132,9 @@ def _policy_bytes(door: BunqueueDoor, job: Job, *, is_plain: bool) -> bytes:
     """Return the encoded fields of a policy; for a plain job those of no rare part too."""
     shapes = door.plain_shapes if is_plain else door.shapes
     is_lifo = job.stamp < 0
-    key = 2 * job.policy.number + (1 if is_lifo else 0)
+    key = 2 * job.policy.number
+    if is_lifo:
+        key += 1
     data = shapes.get(key)
     if data is None:
         data = _inner(policy_fields(job.policy, is_lifo=is_lifo))
