@@ -49,7 +49,7 @@ def to_json(codec: i64, body: bytes) -> bytes:
     """Return a body as JSON text."""
     if codec == MSGPACK:
         return _msgpack_to_json(body)
-    if codec != RAW or _parse(body) is not _NO_JSON:
+    if codec != RAW or parse_json(body) is not NO_JSON:
         return body
     text = _text_or_none(body)
     if text is None:
@@ -71,8 +71,8 @@ def to_msgpack(codec: i64, body: bytes) -> bytes:
     """Return a body as one MessagePack value."""
     if codec == MSGPACK:
         return body
-    value = _parse(body)
-    if value is not _NO_JSON:
+    value = parse_json(body)
+    if value is not NO_JSON:
         return encode(value)
     text = _text_or_none(body)
     return encode({"$base64": b64encode(body).decode()} if text is None else text)
@@ -103,17 +103,17 @@ def _refuse_constant(word: str) -> None:
 
 _JSON: Final = json.JSONDecoder(parse_int=_parse_int, parse_constant=_refuse_constant)
 _STRINGS: Final = json.JSONEncoder(ensure_ascii=False)
-_NO_JSON: Final = object()
+NO_JSON: Final = object()
 
 
-def _parse(body: bytes) -> object:
-    """Return the value of a JSON text, or _NO_JSON for any other bytes."""
+def parse_json(body: bytes) -> object:
+    """Return the value of a JSON text, or NO_JSON for any other bytes."""
     if not _is_shallow(body):
-        return _NO_JSON
+        return NO_JSON
     try:
         value: object = _JSON.decode(body.decode())
     except ValueError:  # not JSON, or not even UTF-8
-        return _NO_JSON
+        return NO_JSON
     return value
 
 

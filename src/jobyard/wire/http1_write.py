@@ -1,0 +1,134 @@
+"""HTTP/1.x as a server speaks it: heads, whole answers, chunks. Knows no routes and no bodies.
+
+Every head is made here, so that an answer has exactly one length, or is chunked, or says that it
+ends with the connection. Nothing is checked for line ends: types and further header lines come from
+the sessions, never from a peer.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+
+from jobyard.wire.lines import write_number
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+PHRASES: Final = {
+    100: "Continue",
+    101: "Switching Protocols",
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "No Content",
+    206: "Partial Content",
+    301: "Moved Permanently",
+    302: "Found",
+    304: "Not Modified",
+    307: "Temporary Redirect",
+    308: "Permanent Redirect",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
+    411: "Length Required",
+    412: "Precondition Failed",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    415: "Unsupported Media Type",
+    416: "Range Not Satisfiable",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    426: "Upgrade Required",
+    428: "Precondition Required",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+    507: "Insufficient Storage",
+}
+_STATUS_LINES: Final = {
+    status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in PHRASES.items()
+}
+_USUAL_TYPES: Final = {
+    name: f"Content-Type: {name}\r\n".encode()
+    for name in (
+        "application/json",
+        "application/octet-stream",
+        "text/event-stream",
+        "text/html; charset=utf-8",
+        "text/plain; charset=utf-8",
+    )
+}
+
+
+def response(
+    status: int,
+    body: bytes,
+    content_type: str,
+    extra: bytes,
+    *,
+    keep_alive: bool,
+    is_head: bool,
+    is_1_0: bool,
+) -> bytes:
+    """Return a whole answer; one to HEAD has the head that GET would have.
+
+    `extra` is further header lines, each with its line end; an empty type is left out.
+    """
+    out = BytesWriter()
+    _write_start(out, status, content_type)
+    if status != 204:  # which may not have one
+        out.write(b"Content-Length: ")
+        write_number(out, len(body))
+        out.write(b"\r\n")
+    if not keep_alive:
+        out.write(b"Connection: close\r\n")
+    elif is_1_0:
+        out.write(b"Connection: keep-alive\r\n")
+    if len(extra) > 0:
+        out.write(extra)
+    out.write(b"\r\n")
+    if not is_head and status != 204:
+        out.write(body)
+    return out.getvalue()
+
+
+def stream_head(status: int, content_type: str, extra: bytes, *, is_1_0: bool) -> bytes:
+    """Return the head of an answer of unknown length.
+
+    It goes on in chunks; to HTTP/1.0, which has none, it goes on plainly and ends with the
+    connection.
+    """
+    out = BytesWriter()
+    _write_start(out, status, content_type)
+    out.write(b"Connection: close\r\n" if is_1_0 else b"Transfer-Encoding: chunked\r\n")
+    out.write(extra)
+    out.write(b"\r\n")
+    return out.getvalue()
+
+
+def chunk(data: bytes) -> bytes:
+    """Return the next piece of a chunked answer, which an empty one would end."""
+    assert len(data) > 0
+    return b"".join((b"%x\r\n" % len(data), data, b"\r\n"))
+
+
+def _write_start(out: BytesWriter, status: int, content_type: str) -> None:
+    line = _STATUS_LINES.get(status)
+    out.write(line if line is not None else b"HTTP/1.1 %d \r\n" % status)
+    type_line = _USUAL_TYPES.get(content_type)
+    if type_line is not None:
+        out.write(type_line)
+    elif content_type != "":
+        out.write(f"Content-Type: {content_type}\r\n".encode("latin-1"))

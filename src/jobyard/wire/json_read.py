@@ -1,0 +1,572 @@
+"""JSON found in place: where each value stands, nothing decoded that is not asked for.
+
+Strictly RFC 8259: no NaN, no trailing comma, no control characters in text, no UTF-8 that is none.
+Two bounds of our own: values nested deeper than DEPTH_MAX and numbers longer than NUMBER_SIZE_MAX
+count as malformed. Depth is counted, never descended into. Escapes may name halves of surrogate
+pairs, which no UTF-8 can hold; those are replaced when text is decoded, and stay in raw bytes.
+
+Knows nothing of topics and jobs. Of two equal keys the last one counts; keys are compared by the
+text they stand for, so one written with escapes is found too. Kinds and ABSENT are those of
+`wire/msgpack.py`, since a session may be asked the same in either language.
+"""
+
+import json
+from typing import Final, final
+
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
+from mypy_extensions import i64, mypyc_attr, u8
+
+from jobyard.wire.msgpack import (
+    ABSENT,
+    KIND_ABSENT,
+    KIND_ARRAY,
+    KIND_BOOL,
+    KIND_FLOAT,
+    KIND_INTEGER,
+    KIND_MAP,
+    KIND_NIL,
+    KIND_TEXT,
+)
+
+# Deeper than any request, and far from where the recursion of a decoder would hurt.
+DEPTH_MAX: Final = 128
+# Python refuses to read integers of some thousand digits, and doing it costs square time.
+NUMBER_SIZE_MAX: Final = 1024
+
+# From so many bytes on, what Python does with a text at once costs less than a loop over it.
+LONG_TEXT: Final = 32
+
+# A row of the index: key start i32, key size i32, value start i32, value end i32.
+_ROW_SIZE: Final = 16
+_LOW: Final = 0xFFFFFFFF
+# In place of the size of a key that has escapes.
+_ESCAPED: Final = 0x7FFFFFFF
+_I64_SPAN: Final = 9223372036854775808.0
+
+
+@final
+@mypyc_attr(free_list_len=1, acyclic=True)
+class JsonFields:
+    """Where the values of one object stand; made by `read_object`."""
+
+    def __init__(self, data: bytes, index: bytes) -> None:
+        self.data = data
+        self._index = index
+
+    def _span(self, key: bytes) -> i64:
+        """Return where the value of `key` starts, and above 32 bits where it ends; or -1."""
+        index = self._index
+        size: i64 = len(key)
+        row: i64 = len(index)
+        while row > 0:
+            row -= _ROW_SIZE
+            name = read_i64_le(index, row)
+            name_size = name >> 32
+            if name_size == size:
+                if _is_at(self.data, name & _LOW, key):
+                    return read_i64_le(index, row + 8)
+            elif name_size == _ESCAPED and _key_at(self.data, name & _LOW) == key:
+                return read_i64_le(index, row + 8)
+        return -1
+
+    def find(self, key: bytes) -> tuple[i64, i64]:
+        """Return where the value of `key` starts and ends; (-1, -1) when it is not there."""
+        span = self._span(key)
+        if span < 0:
+            return -1, -1
+        return span & _LOW, span >> 32
+
+    def keys(self) -> list[str]:
+        """Return all keys decoded, in their order, repeated ones repeated."""
+        found: list[str] = []
+        row: i64 = 0
+        while row < len(self._index):
+            start = read_i64_le(self._index, row) & _LOW
+            found.append(
+                _text_of(self.data[start : _string_end(self.data, start, len(self.data)) - 1])
+            )
+            row += _ROW_SIZE
+        return found
+
+    def has(self, key: bytes) -> bool:
+        """Tell whether there is a value, null included."""
+        return self._span(key) >= 0
+
+    def kind(self, key: bytes) -> i64:
+        """Return the kind of a value, KIND_ABSENT when it is not there."""
+        start, end = self.find(key)
+        return kind_of(self.data, start, end) if start >= 0 else KIND_ABSENT
+
+    def is_nil(self, key: bytes) -> bool:
+        """Tell whether the value is there and null."""
+        return self._first(key) == 110
+
+    def is_true(self, key: bytes) -> bool:
+        """Tell whether the value is true; nothing else counts as true."""
+        return self._first(key) == 116
+
+    def is_false(self, key: bytes) -> bool:
+        """Tell whether the value is there and false."""
+        return self._first(key) == 102
+
+    def _first(self, key: bytes) -> i64:
+        span = self._span(key)
+        if span < 0:
+            return -1
+        return self.data[span & _LOW]
+
+    def raw(self, key: bytes) -> bytes | None:
+        """Return the bytes of a value as they came, without the blanks around it."""
+        span = self._span(key)
+        if span < 0:
+            return None
+        return self.data[span & _LOW : span >> 32]
+
+    def value(self, key: bytes) -> object:
+        """Return a value decoded, or ABSENT."""
+        start, end = self.find(key)
+        return value_at(self.data, start, end) if start >= 0 else ABSENT
+
+    def text(self, key: bytes) -> str | None:
+        """Return a value that is text; None for all others."""
+        start, end = self.find(key)
+        return text_at(self.data, start, end) if start >= 0 else None
+
+    def content(self, key: bytes) -> bytes | None:
+        """Return the UTF-8 of a value that is text, escapes undone; None for all others."""
+        start, end = self.find(key)
+        return content_at(self.data, start, end) if start >= 0 else None
+
+    def texts(self, key: bytes) -> list[str] | None:
+        """Return a value that is an array of nothing but text; None for all others."""
+        start, end = self.find(key)
+        if start < 0:
+            return None
+        spans = _item_spans(self.data, start, end)
+        if spans is None:
+            return None
+        found: list[str] = []
+        for first, last in spans:
+            text = text_at(self.data, first, last)
+            if text is None:
+                return None
+            found.append(text)
+        return found
+
+    def integer(self, key: bytes, otherwise: i64) -> i64:
+        """Return a whole number within 64 bits, written as integer or float; else `otherwise`."""
+        start, end = self.find(key)
+        return integer_at(self.data, start, end, otherwise) if start >= 0 else otherwise
+
+    def number(self, key: bytes, otherwise: float) -> float:
+        """Return any number as a float, infinite if it is too large; else `otherwise`."""
+        start, end = self.find(key)
+        if start < 0 or not _is_number(self.data, start):
+            return otherwise
+        return float(self.data[start:end])
+
+
+# --- documents
+
+
+def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
+    """Find the fields of the object that fills the bytes; None if there is no such object.
+
+    Everything in it is checked, so that whatever is found may be used without another look.
+    """
+    if not _is_utf8(data, start, end):
+        return None
+    at = skip_blanks(data, start, end)
+    if at >= end or data[at] != 123:
+        return None
+    index = BytesWriter()
+    at = skip_blanks(data, at + 1, end)
+    if at >= end or data[at] != 125:
+        at = _index_pairs(data, at, end, index)
+        if at < 0:
+            return None
+    return JsonFields(data, index.getvalue()) if skip_blanks(data, at + 1, end) == end else None
+
+
+def _index_pairs(data: bytes, at: i64, end: i64, index: BytesWriter) -> i64:
+    """Write a row for every pair; return where the closing brace stands, or -1."""
+    while True:
+        key = at + 1
+        at = _value_start(data, at, end, 125)
+        if at < 0:
+            return -1
+        value_end = _end_of(data, at, end, DEPTH_MAX - 1)
+        if value_end < 0:
+            return -1
+        write_i64_le(index, key | _key_size(data, key) << 32)
+        write_i64_le(index, at | value_end << 32)
+        at = skip_blanks(data, value_end, end)
+        if at >= end:
+            return -1
+        if data[at] != 44:
+            return _if_at(data, at, 125)
+        at = skip_blanks(data, at + 1, end)
+
+
+def items(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | None:
+    """Return start and end of each item of the array that fills the bytes; None if none does."""
+    return _item_spans(data, start, end) if _is_utf8(data, start, end) else None
+
+
+def _item_spans(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | None:
+    at = skip_blanks(data, start, end)
+    if at >= end or data[at] != 91:
+        return None
+    spans: list[tuple[i64, i64]] = []
+    at = skip_blanks(data, at + 1, end)
+    if at >= end or data[at] != 93:
+        at = _note_items(data, at, end, spans)
+        if at < 0:
+            return None
+    return spans if skip_blanks(data, at + 1, end) == end else None
+
+
+def _note_items(data: bytes, at: i64, end: i64, spans: list[tuple[i64, i64]]) -> i64:
+    """Note where items stand; return where the closing bracket stands, or -1."""
+    while True:
+        item_end = _end_of(data, at, end, DEPTH_MAX - 1)
+        if item_end < 0:
+            return -1
+        spans.append((at, item_end))
+        at = skip_blanks(data, item_end, end)
+        if at >= end:
+            return -1
+        if data[at] != 44:
+            return _if_at(data, at, 93)
+        at = skip_blanks(data, at + 1, end)
+
+
+def _is_utf8(data: bytes, start: i64, end: i64) -> bool:
+    # Offsets are kept in 32 bits; no body comes near.
+    assert end <= _ESCAPED
+    part = data[start:end]
+    if part.isascii():
+        return True
+    try:
+        part.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- where values end
+
+
+def skip(data: bytes, at: i64, end: i64) -> i64:
+    """Return where the value at `at` ends, or -1 when it is malformed or not all there.
+
+    No blank may stand before it, and bytes above ASCII are not looked into.
+    """
+    return _end_of(data, at, end, DEPTH_MAX)
+
+
+def skip_blanks(data: bytes, at: i64, end: i64) -> i64:
+    """Return where the next byte stands that is no white space; `end` if there is none."""
+    while at < end:
+        byte: i64 = data[at]
+        if byte > 32 or byte not in (32, 10, 13, 9):
+            return at
+        at += 1
+    return at
+
+
+def _end_of(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
+    if at < end and data[at] != 123 and data[at] != 91:
+        return _scalar_end(data, at, end)
+    return _nested_end(data, at, end, depth_max)
+
+
+def _nested_end(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
+    # The closing brackets that are awaited, the next one last.
+    closers = BytesWriter()
+    while at < end:
+        byte: i64 = data[at]
+        if byte in (123, 91):
+            if len(closers) >= depth_max:
+                return -1
+            closers.append(u8(byte + 2))
+            at = skip_blanks(data, at + 1, end)
+            if at < end and data[at] != byte + 2:
+                at = _value_start(data, at, end, byte + 2)
+                if at < 0:
+                    return -1
+                continue
+        else:
+            at = _scalar_end(data, at, end)
+        at = _close(data, at, end, closers)
+        depth: i64 = len(closers)
+        if at < 0 or depth == 0:
+            return at
+        at = _value_start(data, skip_blanks(data, at + 1, end), end, i64(closers[depth - 1]))
+        if at < 0:
+            return -1
+    return -1
+
+
+def _close(data: bytes, at: i64, end: i64, closers: BytesWriter) -> i64:
+    """Pass all that closes behind a value; return where the next comma stands, or the end."""
+    depth: i64 = len(closers)
+    while depth > 0 and at >= 0:
+        at = skip_blanks(data, at, end)
+        if at >= end:
+            return -1
+        byte: i64 = data[at]
+        if byte == 44:
+            return at
+        depth -= 1
+        if byte != closers[depth]:
+            return -1
+        closers.truncate(depth)
+        at += 1
+    return at
+
+
+def _value_start(data: bytes, at: i64, end: i64, closer: i64) -> i64:
+    """Return where the next value stands in what `closer` ends, behind its key; or -1."""
+    if closer == 93:
+        return at
+    if at >= end or data[at] != 34:
+        return -1
+    at = _string_end(data, at + 1, end)
+    if at < 0:
+        return -1
+    at = skip_blanks(data, at, end)
+    if at >= end or data[at] != 58:
+        return -1
+    return skip_blanks(data, at + 1, end)
+
+
+def _scalar_end(data: bytes, at: i64, end: i64) -> i64:
+    byte: i64 = data[at]
+    if byte == 34:
+        return _string_end(data, at + 1, end)
+    if byte == 116:
+        return _word_end(data, at, end, b"true")
+    if byte == 102:
+        return _word_end(data, at, end, b"false")
+    if byte == 110:
+        return _word_end(data, at, end, b"null")
+    after = _number_end(data, at, end)
+    # Compiled, `after if ... else -1` would make an object of the number.
+    if after - at > NUMBER_SIZE_MAX:
+        return -1
+    return after
+
+
+def _string_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return the end of the text whose first byte behind the quote is at `at`, or -1."""
+    if end - at > LONG_TEXT:
+        # Few texts have escapes; of those without, and printable, no byte need be looked at here.
+        quote: i64 = data.find(b'"', at, end)
+        if quote - at > LONG_TEXT:
+            text = data[at:quote]
+            if b"\\" not in text and text.decode("latin-1").isprintable():
+                return quote + 1
+    while at < end:
+        byte: i64 = data[at]
+        at += 1
+        if byte == 34:
+            return at
+        if byte < 32:
+            return -1
+        if byte == 92:
+            at = _escape_end(data, at, end)
+            if at < 0:
+                return -1
+    return -1
+
+
+def _escape_end(data: bytes, at: i64, end: i64) -> i64:
+    if at >= end:
+        return -1
+    byte: i64 = data[at]
+    at += 1
+    if byte != 117:
+        return at if byte in b'"\\/bfnrt' else i64(-1)
+    if end - at < 4:
+        return -1
+    last = at + 4
+    while at < last:
+        byte = data[at]
+        letter = byte | 32
+        if not (48 <= byte <= 57 or 97 <= letter <= 102):
+            return -1
+        at += 1
+    return last
+
+
+def _word_end(data: bytes, at: i64, end: i64, word: bytes) -> i64:
+    size: i64 = len(word)
+    if end - at < size or not _is_at(data, at, word):
+        return -1
+    return at + size
+
+
+def _number_end(data: bytes, at: i64, end: i64) -> i64:
+    if data[at] == 45:
+        at += 1
+    if at < end and data[at] == 48:
+        at += 1
+    else:
+        at = _digits_end(data, at, end)
+    if 0 < at < end and data[at] == 46:
+        at = _digits_end(data, at + 1, end)
+    if 0 < at < end and (data[at] == 101 or data[at] == 69):
+        at += 1
+        if at < end and (data[at] == 43 or data[at] == 45):
+            at += 1
+        at = _digits_end(data, at, end)
+    return at
+
+
+def _digits_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return the end of one digit or more, or -1."""
+    start = at
+    while at < end and 48 <= data[at] <= 57:
+        at += 1
+    if at == start:
+        return -1
+    return at
+
+
+# --- what well-formed values say
+
+
+def kind_of(data: bytes, start: i64, end: i64) -> i64:
+    """Return the kind of a well-formed value; a number with a point or exponent is a float."""
+    byte: i64 = data[start]
+    if byte == 34:
+        return KIND_TEXT
+    if byte == 123:
+        return KIND_MAP
+    if byte == 91:
+        return KIND_ARRAY
+    if _is_number(data, start):
+        return KIND_INTEGER if _is_plain_integer(data, start, end) else KIND_FLOAT
+    return KIND_NIL if byte == 110 else KIND_BOOL
+
+
+def text_at(data: bytes, start: i64, end: i64) -> str | None:
+    """Return the text that a well-formed value is; None if it is none."""
+    return _text_of(data[start + 1 : end - 1]) if data[start] == 34 else None
+
+
+def content_at(data: bytes, start: i64, end: i64) -> bytes | None:
+    """Return the UTF-8 of the text that a well-formed value is; None if it is none."""
+    if data[start] != 34:
+        return None
+    content = data[start + 1 : end - 1]
+    return content if b"\\" not in content else _text_of(content).encode()
+
+
+def integer_at(data: bytes, start: i64, end: i64, otherwise: i64) -> i64:
+    """Return the whole number within 64 bits that a well-formed value is; else `otherwise`."""
+    if not _is_number(data, start):
+        return otherwise
+    if not _is_plain_integer(data, start, end):
+        return _whole(float(data[start:end]), otherwise)
+    if end - start > 18:
+        number = int(data[start:end])
+        return number if -(1 << 63) <= number < 1 << 63 else otherwise
+    is_negative = data[start] == 45
+    at = start + 1 if is_negative else start
+    value: i64 = 0
+    while at < end:
+        value = value * 10 + data[at] - 48
+        at += 1
+    if is_negative:
+        return -value
+    return value
+
+
+def value_at(data: bytes, start: i64, end: i64) -> object:
+    """Return a well-formed value decoded."""
+    raw = data[start:end]
+    value: object = json.loads(raw)
+    # Half a surrogate pair can only come from an escape.
+    return _mended(value) if b"\\ud" in raw or b"\\uD" in raw else value
+
+
+def _text_of(content: bytes) -> str:
+    """Return the text of what stands between quotes."""
+    if b"\\" not in content:
+        return content.decode()
+    text: object = json.loads(b'"' + content + b'"')
+    assert isinstance(text, str)
+    return _mended_text(text)
+
+
+def _mended_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _mended(value: object) -> object:
+    if isinstance(value, str):
+        return _mended_text(value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended_text(key): _mended(item) for key, item in value.items()}
+    return value
+
+
+def _key_at(data: bytes, start: i64) -> bytes:
+    """Return the UTF-8 of a key with escapes, which stands at `start` behind its quote."""
+    return _text_of(data[start : _string_end(data, start, len(data)) - 1]).encode()
+
+
+def _key_size(data: bytes, key: i64) -> i64:
+    """Return the size of the well-formed key at `key`, _ESCAPED if it has escapes."""
+    at = key
+    while data[at] != 34:
+        if data[at] == 92:
+            return _ESCAPED
+        at += 1
+    return at - key
+
+
+def _is_number(data: bytes, start: i64) -> bool:
+    byte: i64 = data[start]
+    return byte == 45 or 48 <= byte <= 57
+
+
+def _is_plain_integer(data: bytes, start: i64, end: i64) -> bool:
+    at = start + 1
+    while at < end:
+        if not 48 <= data[at] <= 57:
+            return False
+        at += 1
+    return True
+
+
+def _is_at(data: bytes, at: i64, word: bytes) -> bool:
+    size: i64 = len(word)
+    each: i64 = 0
+    while each < size:
+        if data[at + each] != word[each]:
+            return False
+        each += 1
+    return True
+
+
+def _if_at(data: bytes, at: i64, byte: i64) -> i64:
+    if data[at] != byte:
+        return -1
+    return at
+
+
+def _whole(number: float, otherwise: i64) -> i64:
+    # Compared first: infinity has no integer.
+    if not -_I64_SPAN <= number < _I64_SPAN:
+        return otherwise
+    whole = i64(int(number))
+    return whole if float(whole) == number else otherwise
