@@ -19,8 +19,8 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.sessions.bunqueue.core",
-                "        if token_number(session.yard, token) != lease.key:\n",
-                "        if token_number(session.yard, token) == -2:\n",
+                "    if token_number(session.yard, token) != lease.key:\n",
+                "    if token_number(session.yard, token) == -2:\n",
             ),
         ),
     ),

@@ -8,6 +8,7 @@ every index against the jobs themselves.
 from typing import Final
 
 from jobyard.engine.compaction import IDLE, Compactor
+from jobyard.engine.log_text import texts_between
 from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
 from jobyard.engine.queues import is_ruled, open_queue
 from jobyard.engine.replay import Recovered, open_yard
@@ -17,8 +18,9 @@ from jobyard.engine.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.ledger import entry_bytes, queue_bytes
+from jobyard.journal.log_record import head_bytes
 from jobyard.journal.reader import Reader
-from jobyard.journal.record import GONE_SIZE, MOVED_SIZE, STATE_SIZE
+from jobyard.journal.record import MOVED_SIZE, STATE_SIZE
 from jobyard.journal.segment import Segment
 from jobyard.journal.storage import Storage
 from jobyard.model.bag import Bag
@@ -40,6 +42,7 @@ from jobyard.model.job import (
 )
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.line import Line
+from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
 from jobyard.model.rules import Group, Rules
@@ -236,10 +239,31 @@ def snapshot(yard: Yard) -> Snapshot:
         found[f"custom {custom_id}"] = (int(job.id),)
     for child_id, parents in yard.names.dependents.items():
         found[f"dependents {child_id}"] = tuple(sorted(int(job.id) for job in parents))
+    for name, log in yard.logs.items():
+        found[f"log {name}"] = log_facts(yard, log)
     for entry in yard.journal.entries.values():
         if not entry.is_gone:
             found[f"entry {entry.kind} {entry.key!r}"] = (entry.value,)
     return found
+
+
+def log_facts(yard: Yard, log: LogTopic) -> Facts:
+    """Return what a reader or writer could know of a log."""
+    rows = [
+        (
+            int(chunk.base) + slot,
+            texts_between(yard.journal, chunk, slot, slot + 1),
+            chunk.label_at(slot),
+            chunk.at[slot],
+        )
+        for chunk in log.chunks
+        for slot in range(chunk.used())
+        if chunk.is_alive(slot)
+    ]
+    keys = [(name, key.first_seq, key.last_seq, key.at_ms) for name, key in log.keys.items()]
+    floors = (int(log.cap_floor), int(log.ttl_floor), int(log.earliest_seq))
+    counts = (int(log.count), int(log.bytes), int(log.next_seq), int(log.last_write_ms))
+    return (log.config.encode(), int(log.incarnation), floors, counts, rows, sorted(keys))
 
 
 def _queue_facts(name: str, queue: Queue) -> Snapshot:
@@ -253,7 +277,22 @@ def _queue_facts(name: str, queue: Queue) -> Snapshot:
         found[f"keys {name}"] = tuple((key, int(job.id)) for key, job in owners)
     if queue.rules is not None and is_ruled(queue.rules):
         found[f"rules {name}"] = _rules_facts(queue.rules)
+    if queue.config is not None:
+        found[f"topic {name}"] = _topic_facts(queue)
     return found
+
+
+def _topic_facts(queue: Queue) -> Facts:
+    assert queue.config is not None
+    assert queue.roster is not None
+    stock = queue.stock
+    assert stock is not None
+    return (
+        queue.config.encode(),
+        int(queue.next_seq),
+        int(queue.roster.bytes),
+        stock.encode_floors(),
+    )
 
 
 def _rules_facts(rules: Rules) -> Facts:
@@ -299,8 +338,11 @@ def extra_facts(extra: Extra) -> Facts:
     if outcome is not None:
         ended = (outcome.ended_ms, outcome.started_ms, outcome.reason, outcome.error)
         ended += (outcome.codec, outcome.result)
+    remark: Facts = ()
+    if extra.remark is not None:
+        remark = (extra.remark.tag, extra.remark.node, extra.remark.meta)
     return (
-        (extra.custom_id, key, extra.group_id, extra.marks, extra.parent_id),
+        (extra.custom_id, key, extra.group_id, extra.marks, extra.parent_id, remark),
         [(one.child_id, one.label, one.state, one.value) for one in extra.members or ()],
         (extra.progress, extra.message),
         [(line.at_ms, line.level, line.text) for line in extra.logs or ()],
@@ -345,6 +387,8 @@ def recount(yard: Yard) -> None:
     for name, queue in yard.queues.items():
         assert queue.name == name
         _recount_queue(queue, [job for job in jobs if job.queue is queue])
+    for log in yard.logs.values():
+        _recount_log(log)
     _check_heap(yard.timers)
     if yard.journal.is_on:
         recount_live_bytes(yard)
@@ -362,6 +406,7 @@ def group_of(job: Job) -> Group | None:
 
 def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
     in_memory = sum(int(job.size) for job in jobs if job.body is not None)
+    in_memory += sum(int(log.memory) for log in yard.logs.values())
     assert yard.bodies.in_memory == in_memory
 
 
@@ -382,7 +427,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     assert queue.urgent_count == sum(is_urgent(job) for job in jobs)
     assert sorted(buried(queue)) == sorted(int(job.id) for job in dead)
     assert queue.dead.live_count == len(dead)
-    assert queue.perishable_count == sum(job.family != BEANSTALK for job in dead)
+    assert queue.perishable_count == sum(job.family == BUNQUEUE for job in dead)
     assert sorted(resting(queue.done)) == sorted(int(job.id) for job in done)
     assert queue.done.live_count == len(done)
     assert queue.jobs_count() == len(jobs)
@@ -402,6 +447,24 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
         assert book.sort_key <= book.soonest_ms()
         _check_heap(book.leases)
     _recount_waiters(queue)
+
+
+def _recount_log(log: LogTopic) -> None:
+    assert log.count == sum(int(chunk.count) for chunk in log.chunks)
+    assert log.bytes == sum(int(chunk.bytes) for chunk in log.chunks)
+    assert log.memory == sum(int(chunk.memory) for chunk in log.chunks)
+    assert not log.freed
+    first = log.next_seq
+    for chunk in reversed(log.chunks):
+        alive = [slot for slot in range(chunk.used()) if chunk.is_alive(slot)]
+        assert chunk.count == len(alive)
+        assert chunk.bytes == sum(int(chunk.content_size(slot)) for slot in alive)
+        assert alive or chunk is log.chunks[-1]
+        if alive:
+            first = chunk.base + alive[0]
+            assert chunk.base + alive[-1] < log.next_seq
+    assert log.earliest_seq == first
+    assert log.evict_floor() <= log.earliest_seq
 
 
 def _recount_waiters(queue: Queue) -> None:
@@ -476,6 +539,18 @@ def _check_heap(heap: Heap) -> None:
         assert (above.sort_key, above.stamp) <= (item.sort_key, item.stamp)
 
 
+def _add_log_bytes(log: LogTopic, live: dict[int, int]) -> None:
+    if log.segment != 0:
+        live[int(log.segment)] += int(head_bytes(log))
+    for key in log.keys.values():
+        if key.segment != 0:
+            live[int(key.segment)] += int(key.weight)
+    for chunk in log.chunks:
+        for slot in range(chunk.used()):
+            if chunk.is_alive(slot) and chunk.segments[slot] != 0:
+                live[chunk.segments[slot]] += int(chunk.weight_of(slot))
+
+
 def live_bytes(yard: Yard) -> dict[int, int]:
     """Return what compaction would have to save of each segment, counted from the jobs."""
     journal = yard.journal
@@ -491,9 +566,10 @@ def live_bytes(yard: Yard) -> dict[int, int]:
     for queue in yard.queues.values():
         if queue.segment != 0:
             live[int(queue.segment)] += int(queue_bytes(queue))
+    for log in yard.logs.values():
+        _add_log_bytes(log, live)
     for number, segment in journal.segments.items():
         assert set(segment.kills) <= set(journal.segments), "a kill outlived the base it kills"
-        assert all(kill % GONE_SIZE == 0 for kill in segment.kills.values())
         live[int(number)] += sum(segment.kills.values())
     return live
 

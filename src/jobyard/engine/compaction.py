@@ -16,6 +16,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.journal.log_record import KIND_ERASED, KIND_HEAD, KIND_LOG, read_erased, read_log
 from jobyard.journal.reader import Reader
 from jobyard.journal.record import (
     ENTRY_SIZE,
@@ -33,6 +34,8 @@ from jobyard.journal.record import (
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment, spare_name
 from jobyard.model.job import GONE
+from jobyard.model.log import LogTopic
+from jobyard.model.log_chunk import LogRows
 
 IDLE: Final = 0
 SCANNING: Final = 1
@@ -169,6 +172,8 @@ class Compactor:
             elif kind == KIND_ENTRY:
                 key_end: i64 = pos + ENTRY_SIZE + i64(read_i32_le(data, pos + 8))
                 self._save_entry(int(data[pos + 1]), data[pos + ENTRY_SIZE : key_end], saved)
+            elif kind in (KIND_LOG, KIND_HEAD, KIND_ERASED):
+                self._save_log(data, pos, kind, saved)
             pos += i64(read_i32_le(data, pos + 4))
         return True
 
@@ -214,6 +219,46 @@ class Compactor:
             saved.add_entry(entry)
         else:
             journal.forget_entry(entry)
+
+    def _save_log(self, data: bytes, pos: i64, kind: int, saved: Saved) -> None:
+        log = self._yard.log_numbers.get(int(read_i32_le(data, pos + 8)))
+        if log is None:
+            # It was dropped, and its name is another's or nobody's.
+            return
+        victim = self._victim().number
+        if kind == KIND_HEAD:
+            if i64(log.segment) == victim and log not in saved.heads:
+                saved.add_head(log)
+        elif kind == KIND_ERASED:
+            erased = read_erased(data, pos)
+            if erased.segment != victim and erased.segment in self._journal.segments:
+                saved.add_erased(erased)
+        else:
+            self._save_rows(log, read_log(data, pos), saved)
+
+    def _save_rows(self, log: LogTopic, rows: LogRows, saved: Saved) -> None:
+        victim = self._victim().number
+        key = log.keys.get(rows.key) if rows.key else None
+        keyed: LogRows | None = None
+        if key is not None and key.segment == victim and key.first_seq == rows.first_seq:
+            # The time of the key on the clock of this boot.
+            keyed = LogRows(rows.first_seq, rows.ts, key.at_ms)
+            keyed.key = rows.key
+            keyed.total = rows.total
+            saved.add_rows(log, keyed, key)
+        for i in range(len(rows.seqs)):
+            seq = i64(rows.seqs[i])
+            chunk = log.chunk_of(seq)
+            if chunk is None or not chunk.is_alive(seq - chunk.base):
+                continue
+            if chunk.segments[seq - chunk.base] != victim:
+                continue
+            ts = i64(rows.times[i])
+            at_ms = i64(chunk.at[seq - chunk.base])
+            target = keyed if keyed is not None else saved.rows_of(log, seq, ts, at_ms)
+            before = target.size
+            target.add(seq, ts, at_ms, rows.texts[i], rows.metas[i], rows.tags[i], rows.nodes[i])
+            saved.count_row(target.size - before)
 
     # -- letting go ---------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ A queue with such jobs has one alarm among the timers, set for the first of them
 queue without any has none, and no turn pays for it. The promise: whatever is due goes within
 GAP_MS, and one ring does no more than RING_MAX of the work. What ends is counted on the way.
 
-Jobs of beanstalk stand in the same dead line and stay there until somebody kicks or deletes them.
+Jobs of beanstalk and of topics stand in the same dead line and stay there until somebody kicks or
+deletes them.
 """
 
 from typing import Final, final
@@ -18,7 +19,7 @@ from jobyard.engine.queues import drop_if_idle, settings_of
 from jobyard.engine.yard import Yard
 from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, STALLED, STATE_SIZE
 from jobyard.model.extra import Outcome, size_of
-from jobyard.model.job import BEANSTALK, DEAD, Job
+from jobyard.model.job import BUNQUEUE, DEAD, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.meter import Meters
 from jobyard.model.queue import Queue
@@ -59,7 +60,7 @@ class Rests(Keeper):
 
     def rested(self, job: Job) -> None:
         """See that a job at rest is looked at when it is due."""
-        if job.family == BEANSTALK:
+        if job.family != BUNQUEUE:
             return
         queue = job.queue
         ended_ms = job.outcome().ended_ms
@@ -77,7 +78,7 @@ class Rests(Keeper):
 
     def left(self, job: Job, why: i64, now_ms: i64) -> None:
         """Count a job that is not kept."""
-        if job.family == BEANSTALK:
+        if job.family != BUNQUEUE:
             return
         meters = _meters(self._yard, job.queue)
         if why == FINISHED:
@@ -124,14 +125,14 @@ def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
 
 def expires_ms(settings: Settings, job: Job) -> i64:
     """Return when a dead job goes, or NEVER_MS."""
-    if settings.dead_age_ms < 0 or job.family == BEANSTALK:
+    if settings.dead_age_ms < 0 or job.family != BUNQUEUE:
         return NEVER_MS
     return job.outcome().ended_ms + settings.dead_age_ms
 
 
 def retries_ms(settings: Settings, job: Job) -> i64:
     """Return when a dead job is tried again by itself, or NEVER_MS; the wait doubles each time."""
-    if not settings.dead_auto_retry or job.family == BEANSTALK:
+    if not settings.dead_auto_retry or job.family != BUNQUEUE:
         return NEVER_MS
     retries = job.more().retries
     if retries >= settings.dead_retries_max:
@@ -197,7 +198,7 @@ def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
         return trimmed
     for item in queue.dead.items:
         assert isinstance(item, Outcome)
-        if item.pos == 0 and item.job.family != BEANSTALK:
+        if item.pos == 0 and item.job.family == BUNQUEUE:
             yard.drop(item.job, now_ms)
             trimmed += 1
             if trimmed == left:
@@ -210,7 +211,7 @@ def own_dead(queue: Queue) -> list[Outcome]:
     found: list[Outcome] = []
     for item in queue.dead.items:
         assert isinstance(item, Outcome)
-        if item.pos == 0 and item.job.family != BEANSTALK:
+        if item.pos == 0 and item.job.family == BUNQUEUE:
             found.append(item)
     return found
 

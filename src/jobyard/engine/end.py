@@ -8,11 +8,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine import bus, flows, schedule
+from jobyard.engine import bus, flows, letters, schedule
 from jobyard.engine.dead import trim_dead
 from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle
-from jobyard.engine.take import offer
+from jobyard.engine.take import offer, tell_holder
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound, NotHeld, StorageFull, YardFull
 from jobyard.journal.record import (
@@ -40,7 +40,18 @@ from jobyard.model.extra import (
     result_field,
 )
 from jobyard.model.extra import STALLED as BY_STALL
-from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    READY,
+    TOPICS,
+    Job,
+)
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms
 from jobyard.model.queue import Book, Lease
 from jobyard.model.rules import DEFAULTS
@@ -110,7 +121,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
 
 
 def _is_kept(yard: Yard, job: Job, keep: i64) -> bool:
-    if job.family == BEANSTALK or keep == KEEP_NOT or yard.journal.is_full:
+    if job.family != BUNQUEUE or keep == KEEP_NOT or yard.journal.is_full:
         return False
     return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
 
@@ -157,6 +168,8 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     policy = job.policy
     attempts: i64 = i64(job.attempts) + 1
     is_last = is_final or 0 < policy.max_attempts <= attempts
+    if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
+        return
     if is_last:
         end = End(job, FAILED, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
     else:
@@ -169,7 +182,7 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     lease = job.lease
     started_ms = lease.started_ms if lease is not None else now_ms
     fields = Fields()
-    if job.family != BEANSTALK:
+    if job.family == BUNQUEUE:
         failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
         if stack:
             fields.text(STACK, stack)
@@ -198,7 +211,7 @@ def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> N
     if is_last:
         if yard.names.dependents:
             flows.fail(yard, job, error, now_ms)
-        if job.state == DEAD and job.family != BEANSTALK:
+        if job.state == DEAD and job.family == BUNQUEUE:
             trim_dead(yard, job.queue, 1, now_ms)
     elif yard.bus.is_on:
         event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
@@ -211,8 +224,8 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
 
     To a job whose family counts attempts this is one, its rank stays, and it may be the last.
     """
-    if job.family == BEANSTALK:
-        release(yard, job, rank, delay_ms, now_ms)
+    if job.family != BUNQUEUE:
+        release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
     else:
         fail(yard, job, "released", now_ms, delay_ms=delay_ms)
     return job.state not in (DEAD, GONE)
@@ -228,12 +241,26 @@ def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None
 
 def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
     """Lay a held job aside at the end of the dead line until someone kicks it."""
-    if job.family != BEANSTALK:
+    if job.family == BUNQUEUE:
         fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True)
         return
+    if job.family == TOPICS and _is_letter(yard, job, now_ms):
+        return
     end = End(job, BURIED, DEAD)
-    end.rank = rank
+    if job.family == BEANSTALK:
+        end.rank = rank
     _end(yard, job, end, now_ms, waited=True)
+
+
+def _is_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Make a dead letter of a held job, where its queue has any; tell whether that was done."""
+    queue = job.queue
+    if queue.config is None or queue.config.dead_letter is None:
+        return False
+    is_sent = letters.send(yard, job, now_ms)
+    if is_sent and queue.rules is not None and queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return is_sent
 
 
 def park(yard: Yard, job: Job, now_ms: i64) -> None:
@@ -260,7 +287,7 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
     """End a lease whose time is over."""
     job = lease.job
     timeout_ms = job.policy.timeout_ms
-    if job.family == BEANSTALK:
+    if job.family != BUNQUEUE:
         yard.timeouts_count += 1
         end = End(job, EXPIRED, READY)
         end.due_ms = now_ms
@@ -367,10 +394,13 @@ def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
         yard.bodies.rest(job)
     if queue.first_link is not None and (end.state == READY or queue.rules is not None):
         offer(yard, queue, now_ms)
+    if lease is not None and lease.book.is_watched:
+        tell_holder(yard, lease, now_ms)
 
 
 def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
     queue = job.queue
+    lease = job.lease
     yard.apply_gone(job)
     queue.finished_count += 1
     if yard.keeper is not None:
@@ -379,3 +409,5 @@ def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
         drop_if_idle(yard, queue)
     if queue.rules is not None and queue.first_link is not None:
         offer(yard, queue, now_ms)
+    if lease is not None and lease.book.is_watched:
+        tell_holder(yard, lease, now_ms)

@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import bus
-from jobyard.engine.put import Wish, enter, room_for
+from jobyard.engine.put import Wish, enter, make_way_for, room_for
 from jobyard.engine.put import make_room as admit
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
@@ -91,6 +91,10 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
     Who waits is not served yet: see `serve`. The jobs take ids one after the other, so each knows
     the others before they are there, in whatever order they come.
     """
+    for queue in queues:
+        if queue.config is not None:
+            of_queue = [plan[each].wish for each in range(len(plan)) if queues[each] is queue]
+            make_way_for(yard, queue, of_queue, now_ms)
     first_id: i64 = yard.journal.next_id
     room: i64 = 0
     for each in range(len(plan)):

@@ -2,7 +2,7 @@
 
 from mypy_extensions import i64
 
-from jobyard.engine import bus, flows
+from jobyard.engine import bus, flows, letters
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import Yard, abs_stamp
@@ -30,7 +30,18 @@ from jobyard.model.extra import (
     Outcome,
     member_field,
 )
-from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.job import (
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    LEASED,
+    READY,
+    TOPICS,
+    Job,
+)
 from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
 
@@ -80,7 +91,7 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     move = End(job, KICKED, READY)
     move.due_ms = now_ms
     settled: list[int] = []
-    if job.family != BEANSTALK:
+    if job.family == BUNQUEUE:
         move.stamp = yard.new_place(job, now_ms)
         fields = Fields()
         if yard.names.has_lost_key(job):
@@ -110,7 +121,7 @@ def promote(yard: Yard, job: Job, now_ms: i64) -> None:
 def revive(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bring a dead or done job back, with all its attempts before it."""
     before = "failed" if job.state == DEAD else "completed"
-    if job.family == BEANSTALK:
+    if job.family != BUNQUEUE:
         _kick(yard, job, now_ms)
     else:
         move = End(job, REVIVED, READY)
@@ -180,8 +191,10 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
     if job.policy.flags & REMOVE_DEAD:
         remove(yard, job, now_ms)
         return
+    if job.family == TOPICS and letters.send(yard, job, now_ms):
+        return
     move = End(job, FAILED, DEAD)
-    if job.family != BEANSTALK:
+    if job.family == BUNQUEUE:
         fields = Fields()
         fields.numbers(REASON, (UNKNOWN,), error.encode())
         move.news = fields.done()
@@ -204,6 +217,9 @@ def set_body(yard: Yard, job: Job, body: bytes, now_ms: i64) -> None:
     if journal.is_on and not journal.admit(journal.body_room(job, body), now_ms):
         raise YardFull
     yard.bodies.drop(job)
+    roster = job.queue.roster
+    if roster is not None and job.state != DONE:
+        roster.bytes += len(body) - i64(job.size)
     if journal.is_on:
         journal.append_body(job, body)
     else:

@@ -4,21 +4,29 @@ A session describes what it wants as a `Wish`; here is decided whether the job m
 job already stands for it.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.bus import DUPLICATED, PUSHED, Event
-from jobyard.engine.take import offer
+from jobyard.engine.floors import floors_room, remember_floors
+from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import POLICIES_MAX, Yard
 from jobyard.errors import YardFull
 from jobyard.journal.ledger import queue_bytes
-from jobyard.journal.record import ENTRY_SIZE, LONG_BODY_SIZE, PUT_SIZE
+from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
 from jobyard.model.entry import POLICY
 from jobyard.model.extra import Extra, size_of
-from jobyard.model.job import BLOCKED, DELAYED, READY, Job
+from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
+from jobyard.model.roster import Roster, weight_of
+from jobyard.model.topic import DISCARD_REJECT, TopicConfig
+
+# Jobs that are looked at together where the oldest have to make way.
+_OLDEST: Final = 64
 
 
 @final
@@ -51,6 +59,8 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
     """Add a plain job, and hand it to the first who waits there; YardFull changes nothing."""
     journal = yard.journal
     size: i64 = len(body)
+    if queue.config is not None:
+        make_way(yard, queue, 1, size, size + PUT_SIZE + _name_room(queue), now_ms)
     if not yard.bodies.admits(size):
         raise YardFull
     if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
@@ -77,6 +87,97 @@ def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
         raise YardFull
     if yard.journal.is_on and not yard.journal.admit(size, now_ms):
         raise YardFull
+
+
+def make_way(yard: Yard, queue: Queue, count: i64, size: i64, room: i64, now_ms: i64) -> None:
+    """Let the oldest jobs go where a queue may not hold so many more; TopicFull changes nothing.
+
+    `size` is that of bodies and metas, `room` what they need of the journal: made here too, so that
+    who goes and who comes stand in one batch.
+    """
+    config = queue.config
+    assert config is not None
+    victims = _victims(yard, queue, config, count, size)
+    if victims:
+        make_room(yard, room + _eviction_room(queue, victims), now_ms)
+        evict(yard, queue, victims, now_ms)
+    stock = queue.stock
+    if config.ttl_ms > 0 and stock is not None and stock.alarm is not None:
+        yard.arm(stock.alarm, now_ms + ttl_of(config))
+
+
+def ttl_of(config: TopicConfig) -> i64:
+    """Return how long jobs live; what is longer than any timer is as good as for ever."""
+    return min(config.ttl_ms, NEVER_MS // 2)
+
+
+def make_way_for(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> None:
+    """Let the oldest jobs go for many more of one queue, if it is a topic."""
+    if queue.config is None or not wishes:
+        return
+    size: i64 = 0
+    room: i64 = 0
+    for wish in wishes:
+        size += len(wish.body)
+        room += room_for(queue, wish)
+    make_way(yard, queue, len(wishes), size, room, now_ms)
+
+
+def _victims(yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i64) -> list[Job]:
+    """Return the jobs that must go for others: never one that runs, or that others wait for."""
+    roster = queue.roster
+    assert roster is not None
+    too_many: i64 = 0
+    too_long: i64 = 0
+    if config.cap_records > 0:
+        too_many = queue.jobs_count() - queue.done.live_count + count - config.cap_records
+    if config.cap_bytes > 0:
+        too_long = roster.bytes + size - config.cap_bytes
+    if too_many <= 0 and too_long <= 0:
+        return []
+    if 0 < config.cap_records < count or 0 < config.cap_bytes < size:
+        raise WriteTooLarge
+    if config.discard == DISCARD_REJECT:
+        raise TopicFull
+    return _oldest(yard, roster, too_many, too_long)
+
+
+def _oldest(yard: Yard, roster: Roster, too_many: i64, too_long: i64) -> list[Job]:
+    victims: list[Job] = []
+    first = roster.oldest()
+    seq: i64 = 0 if first is None else first.key - 1
+    while True:
+        jobs = roster.after(seq, _OLDEST)
+        if not jobs:
+            return victims
+        for job in jobs:
+            seq = job.key
+            if job.state == LEASED or int(job.id) in yard.names.dependents:
+                continue
+            victims.append(job)
+            too_many -= 1
+            too_long -= weight_of(job)
+            if too_many <= 0 and too_long <= 0:
+                return victims
+
+
+def _eviction_room(queue: Queue, victims: list[Job]) -> i64:
+    size: i64 = floors_room(queue)
+    for job in victims:
+        extra = job.extra
+        bases = 0 if extra is None or extra.old_bases is None else len(extra.old_bases)
+        size += GONE_SIZE * (1 + bases)
+    return size
+
+
+def evict(yard: Yard, queue: Queue, victims: list[Job], now_ms: i64) -> None:
+    """Let jobs go for which a queue has no room; room was made for the records."""
+    for job in victims:
+        let_go(yard, job, now_ms)
+    stock = queue.stock
+    assert stock is not None
+    stock.cap_floor = max(stock.cap_floor, victims[-1].key + 1)
+    remember_floors(yard, queue)
 
 
 def enter(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
@@ -146,6 +247,10 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
+        elif queue.config is not None and i64(queue.segment) != journal.hot.number:
+            # Every segment with jobs of a topic tells how far its seqs had come: none is given
+            # twice, even when the last job that had one was let go with its segment.
+            journal.append_name(queue, queue.name.encode())
         journal.append_put(job, body)
     yard.bodies.keep(job)
     yard.apply_put(job, state)
@@ -158,7 +263,7 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
 
 def _name_room(queue: Queue) -> i64:
     # A name is at most four bytes a character.
-    return 0 if queue.number != 0 else 4 * queue_bytes(queue)
+    return 0 if queue.number != 0 and queue.config is None else 4 * queue_bytes(queue)
 
 
 # -- policies ----------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         queue.users_count > 0
         or queue.watchers_count > 0
         or queue.is_pinned
+        or queue.config is not None
         or queue.jobs_count() > 0
         or (queue.rules is not None and is_ruled(queue.rules))
     ):

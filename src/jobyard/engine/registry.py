@@ -1,7 +1,8 @@
-"""From what is remembered under keys to what it sets: rules of queues and groups, schedules."""
+"""From what is remembered under keys to what it sets: rules, schedules, topics."""
 
 from mypy_extensions import i64
 
+from jobyard.engine.claim_setup import load_topic_queues
 from jobyard.engine.names import rules_of
 from jobyard.engine.queues import apply_settings, open_queue
 from jobyard.engine.schedule import load_cron
@@ -26,3 +27,4 @@ def load_entries(yard: Yard, now_ms: i64) -> None:
             group.fill(entry.value, now_ms)
         elif entry.kind == CRON:
             load_cron(yard, entry.key.decode(), entry.value, now_ms)
+    load_topic_queues(yard, now_ms)

@@ -11,7 +11,9 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
+from jobyard.engine.log_replay import LogReplay
 from jobyard.engine.registry import load_entries
+from jobyard.engine.routers import load_routers
 from jobyard.engine.yard import Yard, abs_stamp, due_stamp
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
@@ -50,12 +52,13 @@ from jobyard.journal.segment import (
 )
 from jobyard.journal.storage import Storage
 from jobyard.model.end import End
-from jobyard.model.entry import GROUP, POLICY, SETTINGS, Entry
+from jobyard.model.entry import CONFIG, GROUP, POLICY, SETTINGS, Entry
 from jobyard.model.extra import absorb
-from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
+from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
+from jobyard.model.topic import QUEUE, decode_config
 
 _STATE_AT: Final = 80
 
@@ -77,6 +80,11 @@ class Replay:
         # Segments whose bases were saved elsewhere before a crash: compaction must finish these
         # first, or a kill record could go before the last copy of what it kills.
         self.superseded: set[int] = set()
+        self._logs = LogReplay(yard, self.superseded)
+        # From a position in what was read to one in the file.
+        self._shift: i64 = 0
+        # How many records there were before the last mark of a stop in good order.
+        self._clean_at: i64 = -1
         # Whether queues whose names are lost get new ones, and which did.
         self.names_lost: bool = False
         self.renamed: list[Queue] = []
@@ -92,6 +100,8 @@ class Replay:
         end: i64 = pos + head.part1_size
         # From a position in `data` to one in the file.
         shift: i64 = segment.end - at
+        self._shift = shift
+        self._logs.offset_ms = self._offset_ms
         while pos < end:
             kind = data[pos]
             length = i64(read_i32_le(data, pos + 4))
@@ -185,7 +195,7 @@ class Replay:
 
     def _catch_up(self, job: Job, at_ms: i64) -> None:
         """Give a job the place in line it got when its delay was over, of which no record tells."""
-        if job.state == DELAYED and job.family != BEANSTALK and job.due_ms <= at_ms:
+        if job.state == DELAYED and job.family == BUNQUEUE and job.due_ms <= at_ms:
             job.stamp = due_stamp(job)
 
     def _restamp(self, job: Job, stamp: i64) -> None:
@@ -351,7 +361,12 @@ class Replay:
             self._queue(data, pos, segment)
         elif kind == KIND_ENTRY:
             self._entry(data, pos, segment)
-        elif kind == KIND_ALIVE:
+        elif not self._logs.apply(data, pos, kind, segment, self._shift):
+            self._mark(data, pos, kind, length, segment)
+
+    def _mark(self, data: bytes, pos: i64, kind: int, length: i64, segment: Segment) -> None:
+        """Take note of what a record says of the journal itself."""
+        if kind == KIND_ALIVE:
             self._alive = {
                 int(read_i32_le(data, at)) for at in range(int(pos) + 8, int(pos + length), 4)
             }
@@ -359,7 +374,9 @@ class Replay:
             number = int(read_i64_le(data, pos + 8))
             self._alive.discard(number)
             self._journal.next_segment = max(self._journal.next_segment, number + 1)
-        elif kind != KIND_CLEAN:
+        elif kind == KIND_CLEAN:
+            self._clean_at = self.records_count
+        else:
             raise JournalDamaged(segment.name, segment.end, f"a record of unknown kind {kind}")
 
     def _queue_of(self, number: i64) -> Queue:
@@ -427,6 +444,8 @@ class Replay:
         yard.settle(self._now_ms)
         self._recall_ruled()
         load_entries(yard, self._now_ms)
+        self._logs.finish(self._now_ms, is_clean=self._clean_at + 1 == self.records_count)
+        load_routers(yard, self._now_ms)
         if "" in yard.queues:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
         for queue in self._queues.values():
@@ -441,7 +460,10 @@ class Replay:
             if known is None or known.number < queue.number:
                 newest[queue.name] = queue
         for entry in self._journal.entries.values():
-            if not entry.is_gone and entry.kind in (SETTINGS, GROUP):
+            if not entry.is_gone and (
+                entry.kind in (SETTINGS, GROUP)
+                or (entry.kind == CONFIG and decode_config(entry.value).type == QUEUE)
+            ):
                 name = entry.key.decode().partition("\0")[0]
                 if name in newest and name not in self._yard.queues:
                     self._yard.queues[name] = newest[name]

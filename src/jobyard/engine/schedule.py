@@ -19,7 +19,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.keys import claim, room_to_claim
-from jobyard.engine.put import Wish, enter, intern, make_room, room_for
+from jobyard.engine.put import Wish, enter, intern, make_room, make_way, room_for
 from jobyard.engine.queues import drop_if_idle, drop_user, hold_user, open_queue
 from jobyard.engine.take import offer
 from jobyard.engine.timetable import Timetable
@@ -392,8 +392,11 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
     queue = open_queue(yard, cron.queue)
     wish = cron.wish(now_ms)
     room: i64 = room_for(queue, wish) + room_to_claim(queue, wish.extra, now_ms)
+    room += 2 * _entry_room(cron)
     try:
-        make_room(yard, room + 2 * _entry_room(cron), now_ms)
+        if queue.config is not None:
+            make_way(yard, queue, 1, len(wish.body), room, now_ms)
+        make_room(yard, room, now_ms)
     except YardFull:
         drop_if_idle(yard, queue)
         yard.disarm(cron)

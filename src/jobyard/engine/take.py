@@ -8,19 +8,24 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine import bus
+from jobyard.engine import bus, letters
+from jobyard.engine.floors import remember_floors
 from jobyard.engine.gates import next_open_ms, open_head, passed
 from jobyard.engine.yard import Yard
-from jobyard.errors import NotFound
-from jobyard.journal.record import CORRUPT
+from jobyard.errors import NotFound, StorageFull
+from jobyard.journal.record import CORRUPT, DUE_SET
 from jobyard.model.end import End
-from jobyard.model.job import BEANSTALK, DEAD, DELAYED, READY, Job
+from jobyard.model.job import BEANSTALK, DEAD, DELAYED, READY, TOPICS, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Book, Lease, Queue, Terms, Waiter
 from jobyard.model.rules import DEFAULTS
+from jobyard.model.topic import LEASE_MS_DEFAULT, TopicConfig
 
 # How long a job of another family is leased to a beanstalk client that cannot say.
 FOREIGN_TTR_MS: Final = 30_000
+
+# A dead letter that finds no room is tried again after this.
+LETTER_WAIT_MS: Final = 1000
 
 
 def head_of(queue: Queue, now_ms: i64) -> Job | None:
@@ -60,11 +65,8 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
             job = best_job(queues, now_ms)
             if job is None:
                 return None
-            if _is_over(job, now_ms):
-                if int(job.id) in yard.names.dependents:
-                    aside = _step_aside(yard, job, aside)
-                else:
-                    let_go(yard, job, now_ms)
+            if _must_go(yard, job, now_ms):
+                aside = _pass_over(yard, job, aside, now_ms)
                 continue
             if job.queue.rules is not None:
                 passed(job, job.queue.rules)
@@ -83,7 +85,7 @@ def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) ->
         job = head_of(queue, now_ms)
         if job is None:
             return None
-        if _is_over(job, now_ms):
+        if _must_go(yard, job, now_ms):
             return take(yard, [queue], book, terms, now_ms)
         if queue.rules is not None:
             passed(job, queue.rules)
@@ -92,18 +94,40 @@ def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) ->
             return lease
 
 
-def _is_over(job: Job, now_ms: i64) -> bool:
-    """Tell whether a job has outlived its time."""
+def _must_go(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Tell whether a job is not to be taken: it outlived its time, or was taken too often."""
     ttl_ms = job.policy.ttl_ms
-    return ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms
+    if ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms:
+        return True
+    config = job.queue.config
+    if config is None:
+        return False
+    return _is_old(job, config, now_ms) or (
+        letters.is_spent(job, config) and letters.may_send(yard, job)
+    )
 
 
-def _step_aside(yard: Yard, job: Job, aside: list[Job] | None) -> list[Job]:
-    """Let others pass a job whose time is over and for which others wait.
+def _is_old(job: Job, config: TopicConfig, now_ms: i64) -> bool:
+    return 0 < config.ttl_ms <= now_ms - job.created_ms
 
-    Its alarm is due and tells them: they may have to be served, which cannot be done from within
-    serving, and on a full disk they can be told only later.
+
+def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> list[Job] | None:
+    """Let a job go that must, or let others pass it where it cannot go.
+
+    For one whose time is over others may wait: its alarm is due and tells them. They may have to be
+    served, which cannot be done from within serving, and on a full disk they are told only later.
     """
+    ttl_ms = job.policy.ttl_ms
+    config = job.queue.config
+    is_old = config is not None and _is_old(job, config, now_ms)
+    if is_old or (ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms):
+        if int(job.id) not in yard.names.dependents:
+            let_go(yard, job, now_ms)
+            if is_old:
+                _raise_floor(yard, job)
+            return aside
+    elif letters.send(yard, job, now_ms) or _put_off(yard, job, now_ms):
+        return aside
     yard.step_aside(job)
     if aside is None:
         return [job]
@@ -111,21 +135,58 @@ def _step_aside(yard: Yard, job: Job, aside: list[Job] | None) -> list[Job]:
     return aside
 
 
+def _put_off(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Delay a job that should be a dead letter and cannot be one yet; False on a full disk."""
+    move = End(job, DUE_SET, DELAYED)
+    move.due_ms = now_ms + LETTER_WAIT_MS
+    try:
+        if yard.bodies.fetch(job) is None:
+            _set_aside(yard, job, now_ms)
+        else:
+            yard.move(job, move, now_ms)
+    except StorageFull:
+        return False
+    return True
+
+
 def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job, and tell those who listen; who waits for it is not told."""
     before = job.state
+    lease = job.lease
     yard.drop(job, now_ms)
     job.queue.finished_count += 1
     if yard.bus.is_on:
         event = bus.Event(bus.REMOVED, job.queue, job, now_ms)
         event.before = "delayed" if before == DELAYED else "waiting"
         yard.bus.tell(event)
+    if lease is not None and lease.book.is_watched:
+        tell_holder(yard, lease, now_ms)
+
+
+def _raise_floor(yard: Yard, job: Job) -> None:
+    """Remember of a queue that is a topic that a job of it outlived its time."""
+    queue = job.queue
+    stock = queue.stock
+    if stock is not None and job.key >= stock.ttl_floor:
+        stock.ttl_floor = job.key + 1
+        remember_floors(yard, queue)
+
+
+def tell_holder(yard: Yard, lease: Lease, now_ms: i64) -> None:
+    """Tell a holder that a lease of its watched book is over, now or when the verb is through."""
+    if yard.ended is not None:
+        yard.ended.append(lease)
+    else:
+        lease.book.holder.lease_ended(lease, now_ms)
 
 
 def take_job(yard: Yard, job_id: i64, book: Book, terms: Terms, now_ms: i64) -> Lease:
     """Lease one given job that waits for no other, even if it is delayed, dead or paused."""
     job = yard.jobs.get(job_id)
     if job is None or job.state not in (READY, DELAYED, DEAD):
+        raise NotFound
+    config = job.queue.config
+    if config is not None and letters.is_spent(job, config) and letters.send(yard, job, now_ms):
         raise NotFound
     if job.state == DEAD and job.extra is not None and job.extra.open_count() > 0:
         # It waits for others still: kicked, it waits on or learns what became of them.
@@ -186,6 +247,9 @@ def ttr_ms(job: Job) -> i64:
     """Return how long a beanstalk client may work on a job."""
     if job.family == BEANSTALK:
         return job.own_ms
+    if job.family == TOPICS:
+        config = job.queue.config
+        return LEASE_MS_DEFAULT if config is None else config.lease_ms
     timeout_ms = job.policy.timeout_ms
     return timeout_ms if timeout_ms > 0 else FOREIGN_TTR_MS
 

@@ -34,23 +34,26 @@ from jobyard.model.extra import Outcome, absorb
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
 from jobyard.model.job import (
-    BEANSTALK,
     BLOCKED,
+    BUNQUEUE,
     DEAD,
     DELAYED,
     DONE,
     GONE,
     LEASED,
     READY,
+    TOPICS,
     Job,
 )
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.pages import Pages
 from jobyard.model.queue import Book, Holder, Lease, Queue
+from jobyard.model.router import Routers
 
 if TYPE_CHECKING:
     from jobyard.engine.alarm import Keeper
     from jobyard.engine.schedule import Crons
+    from jobyard.model.log import LogTopic
     from jobyard.model.meter import Meters
     from jobyard.model.policy import Policy
 
@@ -71,6 +74,12 @@ class Yard:
         self.bodies = bodies
         self.jobs = Pages()
         self.queues: dict[str, Queue] = {}
+        self.logs: dict[str, LogTopic] = {}
+        # The same, by their numbers in the journal.
+        self.log_numbers: dict[int, LogTopic] = {}
+        self.routers = Routers()
+        # Those whose turn it is to let go of text in memory.
+        self.cooling: list[str] = []
         self.timers = Heap()
         self.names = Names(self.timers)
         self.bus = Bus()
@@ -80,6 +89,10 @@ class Yard:
         self.crons: Crons | None = None
         # By the name of the queue; counted since this process began.
         self.meters: dict[str, Meters] = {}
+        # Leases whose holders are told of their end when a verb of many ends is through; else None.
+        self.ended: list[Lease] | None = None
+        # By the node that claims jobs; only those that hold any.
+        self.nodes: dict[str, Book] = {}
         self.policies: dict[bytes, Policy] = {}
         self.policies_max: i64 = POLICIES_MAX
         self.next_policy: i64 = 1
@@ -112,9 +125,10 @@ class Yard:
     def new_place(self, job: Job, now_ms: i64) -> i64:
         """Return the place in line of a job that comes to stand there anew.
 
-        The last of those put LIFO stays first, so what was one of them keeps the place it has.
+        The last of those put LIFO stays first, so what was one of them keeps the place it has. A
+        job of a topic keeps it for ever: what comes back goes before what was written later.
         """
-        return job.stamp if job.stamp < 0 else self.stamp(now_ms)
+        return job.stamp if job.stamp < 0 or job.family == TOPICS else self.stamp(now_ms)
 
     def new_book(self, holder: Holder) -> Book:
         """Open the book of a new holder."""
@@ -257,7 +271,7 @@ class Yard:
                 self.names.leave(job)
             roster = job.queue.roster
             if roster is not None:
-                roster.note_gone()
+                roster.note_gone(job)
 
     # -- the index a state names --------------------------------------------------------------
 
@@ -311,7 +325,7 @@ class Yard:
     def delay_over(self, job: Job) -> None:
         """Make a delayed job ready because its time has come; no record says so."""
         self._leave(job)
-        if job.family != BEANSTALK:
+        if job.family == BUNQUEUE:
             job.stamp = due_stamp(job)
         self._make_ready(job)
 
@@ -333,11 +347,13 @@ class Yard:
         if job.state == DEAD:
             job.queue.dead.append(outcome)
             self.dead_count += 1
-            if job.family != BEANSTALK:
+            if job.family == BUNQUEUE:
                 job.queue.perishable_count += 1
         else:
             job.queue.done.append(outcome)
             self.done_count += 1
+            if job.queue.roster is not None:
+                job.queue.roster.bytes -= i64(job.size)
         if self.keeper is not None:
             self.keeper.rested(job)
 
@@ -375,11 +391,13 @@ class Yard:
             if job.state == DEAD:
                 job.queue.dead.remove(outcome)
                 self.dead_count -= 1
-                if job.family != BEANSTALK:
+                if job.family == BUNQUEUE:
                     job.queue.perishable_count -= 1
             else:
                 job.queue.done.remove(outcome)
                 self.done_count -= 1
+                if job.queue.roster is not None:
+                    job.queue.roster.bytes += i64(job.size)
             self.names.come_back(job)
         job.more().outcome = None
 
@@ -438,7 +456,7 @@ class Yard:
                 self.arm(queue, queue.delayed.items[0].sort_key)
 
     def _settle_ready(self, job: Job) -> None:
-        if job.state == DELAYED and job.family != BEANSTALK:
+        if job.state == DELAYED and job.family == BUNQUEUE:
             job.stamp = due_stamp(job)
         extra = job.extra
         if extra is not None and extra.group is not None:

@@ -107,6 +107,8 @@ class Batches:
         self.hot: Segment = Segment(0, HOT, 0)
         self.cold: Segment | None = None
         self.spares: list[str] = []
+        # A batch that must be on disk before any answer: it reserves the seqs of a log.
+        self.sync_wanted: i64 = 0
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
 
@@ -334,8 +336,14 @@ class Batches:
         return (self.next_id // ID_BLOCK + 2) * ID_BLOCK
 
     def ids_at_risk(self) -> bool:
-        """Tell whether an id near the limit the disk knows of has been issued."""
+        """Tell whether an id or seq near the limit the disk knows of has been issued."""
+        if self.sync_wanted > self.durable:
+            return True
         return self._ids_ahead and self.next_id + ID_BLOCK // 2 > self._id_limit_durable
+
+    def is_answered_early(self) -> bool:
+        """Tell whether an answer may precede the sync of what it answers for."""
+        return self._ids_ahead
 
     def seal_segment(self, segment: Segment) -> None:
         """Line up the seal of a segment that gets no more batches."""
@@ -374,9 +382,25 @@ class Batches:
         for entry in saved.entries:
             self.ledger.forget_entry(entry)
             self.ledger.hold_entry(entry, segment)
+        self._move_logs(saved, segment)
         self.records_count += saved.count()
         self.moved_count += saved.count()
         self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2))
+
+    def _move_logs(self, saved: Saved, segment: Segment) -> None:
+        ledger = self.ledger
+        start: i64 = segment.end + BATCH_HEADER_SIZE
+        for log in saved.heads:
+            ledger.hold_head(log, segment)
+        for erased in saved.erased:
+            ledger.count_erased(segment, erased.segment, erased.length())
+        for i in range(len(saved.rows)):
+            rows = saved.rows[i]
+            for seq, offset in zip(rows.seqs, rows.offsets, strict=True):
+                ledger.move_row(saved.rows_logs[i], seq, segment, start + offset)
+            key = saved.rows_keys[i]
+            if key is not None:
+                ledger.hold_key(key, segment, key.weight)
 
     def _cold_segment(self, size: i64) -> Segment:
         cold = self.cold

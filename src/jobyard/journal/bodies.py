@@ -40,6 +40,10 @@ class Bodies:
         """Tell whether recovery should hold on to a body it has just read."""
         return self.in_memory + size <= self._budget
 
+    def fits(self, size: i64) -> bool:
+        """Tell whether so much may be in memory."""
+        return size <= self._budget
+
     def drop(self, job: Job) -> None:
         """Let go of the body of a job that is gone."""
         if job.body is not None:

@@ -11,6 +11,14 @@ from mypy_extensions import i32, i64
 
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
+from jobyard.journal.log_record import (
+    LOG_SIZE,
+    Erased,
+    head_bytes,
+    write_erased,
+    write_head,
+    write_log,
+)
 from jobyard.journal.record import (
     DROPPED_SIZE,
     END_SIZE,
@@ -46,6 +54,8 @@ from jobyard.model.entry import POLICY, Entry
 from jobyard.model.extra import size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.log import LogTopic, WriteKey
+from jobyard.model.log_chunk import ROW_WEIGHT, LogRows
 from jobyard.model.queue import Lease, Queue
 
 
@@ -255,6 +265,38 @@ class Journal(Batches):
         """Forget an entry of which no older value can be found any more."""
         self.ledger.forget_entry(entry)
         del self.entries[entry.kind, entry.key]
+
+    def append_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
+        """Append what was written to a log, all of it or nothing; `admit` has made the room."""
+        write_log(self._part1, log, rows)
+        texts_size = rows.size - rows.labels_size
+        rows.place(self.hot.end + BATCH_HEADER_SIZE + len(self._part1) - texts_size)
+        self.hot.live += ROW_WEIGHT * len(rows.seqs) + rows.size
+        if key is not None:
+            self.ledger.hold_key(key, self.hot, LOG_SIZE + len(rows.key.encode()))
+        self._note_log(log)
+
+    def append_head(self, log: LogTopic) -> None:
+        """Append the head of a log as it is now."""
+        self.make_room(head_bytes(log))
+        if log.number == 0:
+            log.number = self.next_queue
+            self.next_queue += 1
+        write_head(self._part1, log)
+        self.ledger.hold_head(log, self.hot)
+        self._note_log(log)
+
+    def append_erased(self, log: LogTopic, erased: list[Erased]) -> None:
+        """Append which records of a log were deleted; the caller has made the room."""
+        for one in erased:
+            write_erased(self._part1, one)
+            self.ledger.count_erased(self.hot, one.segment, one.length())
+            self._note_log(log)
+
+    def _note_log(self, log: LogTopic) -> None:
+        log.batch = self.open_number
+        self.appended = self.open_number
+        self.records_count += 1
 
     def append_dropped(self, segment: Segment) -> None:
         """Append that a segment goes."""

@@ -2,18 +2,21 @@
 
 A byte lives where it is needed to rebuild the yard: the base of a living job, its trail (the one
 segment with all news since the base), kill records for as long as the segment of what they kill
-exists, names of living queues. A segment whose count is zero can go unread.
+exists, names of living queues, heads and records of living logs. A segment whose count is zero can
+go unread.
 """
 
 from typing import final
 
 from mypy_extensions import i32, i64
 
+from jobyard.journal.log_record import head_bytes
 from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, MOVED_SIZE, QUEUE_SIZE, STATE_SIZE
 from jobyard.journal.segment import Segment
 from jobyard.model.entry import Entry
 from jobyard.model.extra import size_of
 from jobyard.model.job import Job
+from jobyard.model.log import LogTopic, WriteKey
 from jobyard.model.queue import Queue
 
 
@@ -91,9 +94,13 @@ class Ledger:
 
     def count_kill(self, segment: Segment, base: i64) -> None:
         """Count a kill record in `segment` for a base in another segment."""
+        self.count_erased(segment, base, GONE_SIZE)
+
+    def count_erased(self, segment: Segment, base: i64, size: i64) -> None:
+        """Count `size` bytes in `segment` that kill something in another segment."""
         if segment.number != base and base in self.segments:
-            segment.kills[base] = segment.kills.get(base, 0) + GONE_SIZE
-            segment.live += GONE_SIZE
+            segment.kills[base] = segment.kills.get(base, 0) + size
+            segment.live += size
 
     def leave_base(self, job: Job) -> None:
         """Count neither the base of a job nor its trail any more: it is written anew."""
@@ -130,6 +137,48 @@ class Ledger:
         if entry.segment != 0:
             self.segments[i64(entry.segment)].live -= entry_bytes(entry)
             entry.segment = 0
+
+    def hold_head(self, log: LogTopic, segment: Segment) -> None:
+        """Count the head of a log as written in `segment`, and nowhere else."""
+        self.forget_head(log)
+        log.segment = i32(segment.number)
+        segment.live += head_bytes(log)
+
+    def forget_head(self, log: LogTopic) -> None:
+        """Count the head of a log that was dropped as dead."""
+        if log.segment != 0:
+            self.segments[i64(log.segment)].live -= head_bytes(log)
+            log.segment = 0
+
+    def free_rows(self, log: LogTopic) -> None:
+        """Count the records a log has let go of as dead."""
+        for number, weight in log.freed.items():
+            self.segments[number].live -= weight
+        log.freed.clear()
+
+    def move_row(self, log: LogTopic, seq: i64, segment: Segment, offset: i64) -> None:
+        """Count a record of a log as written in `segment`, and nowhere else; its text is there."""
+        chunk = log.chunk_of(seq)
+        assert chunk is not None
+        slot = seq - chunk.base
+        weight = chunk.weight_of(slot)
+        self.segments[chunk.segments[slot]].live -= weight
+        segment.live += weight
+        chunk.segments[slot] = segment.number
+        chunk.offsets[slot] = offset
+
+    def hold_key(self, key: WriteKey, segment: Segment, weight: i64) -> None:
+        """Count the key of a write as written in `segment`, and nowhere else."""
+        self.forget_key(key)
+        key.segment = segment.number
+        key.weight = weight
+        segment.live += weight
+
+    def forget_key(self, key: WriteKey) -> None:
+        """Count the key of a write as dead."""
+        if key.segment != 0:
+            self.segments[key.segment].live -= key.weight
+            key.segment = 0
 
     def forget_segment(self, number: i64) -> None:
         """Drop a segment from the books; kill records for bases in it are dead now."""

@@ -23,6 +23,7 @@ from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
     FORMAT,
+    FORMAT_OLDEST,
     SEAL_MAGIC,
     SEAL_SIZE,
     SEGMENT_HEADER_SIZE,
@@ -198,7 +199,7 @@ class Recovery:
         )
         if whole and read_i32_le(header, 8) > FORMAT:
             raise JournalNewer(name, 8, "written by a newer Jobyard; this one cannot read it")
-        if whole and read_i32_le(header, 8) < FORMAT:
+        if whole and read_i32_le(header, 8) < FORMAT_OLDEST:
             raise JournalNewer(name, 8, "written by an early Jobyard; this one cannot read it")
         if not whole or read_i32_le(header, 12) != number:
             # A header is synced before the first batch is written, so a bad one means no batches,

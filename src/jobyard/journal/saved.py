@@ -1,7 +1,8 @@
 """What compaction takes out of a segment before it goes, and how that is written again.
 
 Bases of living jobs are written whole, as MOVED; other news of living jobs as one STATE; kill
-records whose base still exists again as GONE; names of living queues again as QUEUE.
+records whose base still exists again as GONE; names of living queues again as QUEUE. Records of
+logs are written together, several writes as one LOG, unless a key names a write.
 """
 
 from typing import final
@@ -10,6 +11,16 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.journal.ledger import entry_bytes, queue_bytes
+from jobyard.journal.log_record import (
+    LOG_SIZE,
+    ROW_SIZE,
+    Erased,
+    head_bytes,
+    may_share,
+    write_erased,
+    write_head,
+    write_log,
+)
 from jobyard.journal.record import (
     MOVED_SIZE,
     REMOVED,
@@ -24,6 +35,8 @@ from jobyard.model.entry import Entry
 from jobyard.model.extra import size_of
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.log import LogTopic, WriteKey
+from jobyard.model.log_chunk import LogRows
 from jobyard.model.queue import Queue
 
 
@@ -39,6 +52,13 @@ class Saved:
         self.kill_bases: list[i64] = []
         self.queues: list[Queue] = []
         self.entries: list[Entry] = []
+        self.heads: list[LogTopic] = []
+        self.erased: list[Erased] = []
+        # Records of logs, whose they are, and the keys that go with them.
+        self.rows: list[LogRows] = []
+        self.rows_logs: list[LogTopic] = []
+        self.rows_keys: list[WriteKey | None] = []
+        self._unkeyed: dict[int, LogRows] = {}
         self.part2: list[bytes] = []
         self.part2_size: i64 = 0
         # A guess of the batch's size, to keep slices of work short.
@@ -71,13 +91,49 @@ class Saved:
         self.entries.append(entry)
         self.size += entry_bytes(entry)
 
+    def add_head(self, log: LogTopic) -> None:
+        """Save the head of a log."""
+        self.heads.append(log)
+        self.size += head_bytes(log)
+
+    def add_erased(self, erased: Erased) -> None:
+        """Save which records were deleted of a segment that stays."""
+        self.erased.append(erased)
+        self.size += erased.length()
+
+    def add_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
+        """Save records of a log; those that come with a key even if there are none."""
+        self._unkeyed.pop(log.number, None)
+        self.rows.append(rows)
+        self.rows_logs.append(log)
+        self.rows_keys.append(key)
+        if key is None:
+            self._unkeyed[log.number] = rows
+        self.size += LOG_SIZE
+
+    def rows_of(self, log: LogTopic, seq: i64, ts: i64, at_ms: i64) -> LogRows:
+        """Return the rows a record of a log can be saved with; it must be added to them."""
+        rows = self._unkeyed.get(log.number)
+        if rows is None or rows.seqs[-1] >= seq or not may_share(rows, seq, ts, at_ms):
+            rows = LogRows(seq, ts, at_ms)
+            self.add_rows(log, rows, None)
+        return rows
+
+    def count_row(self, size: i64) -> None:
+        """Count a record that was added to some rows."""
+        self.size += ROW_SIZE + size
+
     def count(self) -> i64:
         """Return the number of records."""
         named = len(self.queues) + len(self.entries)
+        named += len(self.heads) + len(self.erased) + len(self.rows)
         return len(self.jobs) + len(self.states) + len(self._kill_ids) + named
 
     def encode(self, part1: BytesWriter) -> list[i64]:
-        """Write all records; return where each job's body begins in its part of the batch."""
+        """Write all records; return where each job's body begins in its part of the batch.
+
+        The texts of logs are placed from the beginning of part 1.
+        """
         for queue in self.queues:
             write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
         for entry in self.entries:
@@ -86,6 +142,14 @@ class Saved:
             write_gone(part1, REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
         for job in self.states:
             write_state(part1, job)
+        for log in self.heads:
+            write_head(part1, log)
+        for erased in self.erased:
+            write_erased(part1, erased)
+        for i in range(len(self.rows)):
+            rows = self.rows[i]
+            write_log(part1, self.rows_logs[i], rows)
+            rows.place(len(part1) - (rows.size - rows.labels_size))
         offsets: list[i64] = []
         for i in range(len(self.jobs)):
             job = self.jobs[i]

@@ -28,7 +28,9 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-FORMAT: Final = 2
+# 3 has logs. Without them it is no other than 2, which is read too.
+FORMAT: Final = 3
+FORMAT_OLDEST: Final = 2
 SEGMENT_MAGIC: Final = b"JOBYARD\n"
 BATCH_MAGIC: Final = 0x5442594A
 BATCH_MAGIC_BYTES: Final = b"JYBT"

@@ -16,6 +16,12 @@ WEBHOOK: Final = 5
 WORKER: Final = 6
 # The configuration of a topic, by its name.
 CONFIG: Final = 7
+# What a write with a key came to, by the number of the queue and the key.
+WRITE: Final = 8
+# Up to which seq jobs of a queue were evicted, and how many became letters, by its name.
+FLOORS: Final = 9
+# A router between topics, by its own name.
+ROUTER: Final = 10
 
 
 @final

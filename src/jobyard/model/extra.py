@@ -35,6 +35,7 @@ LOGS_CUT: Final = 14
 RETRIES: Final = 15
 STARTED: Final = 16
 PARENT: Final = 17
+REMARK: Final = 18
 
 _TAG_SIZE: Final = 5
 
@@ -132,6 +133,16 @@ class Member:
 
 
 @final
+class Remark:
+    """What the writer of a record said of it beside its data; what is empty was not said."""
+
+    def __init__(self, tag: str, node: str, meta: bytes) -> None:
+        self.tag: str = tag
+        self.node: str = node
+        self.meta: bytes = meta
+
+
+@final
 class Extra:
     """Everything rare about one job."""
 
@@ -147,6 +158,7 @@ class Extra:
         self.group: Group | None = None
         self.group_id: str = ""
         self.marks: bytes = b""
+        self.remark: Remark | None = None
         self.members: list[Member] | None = None
         # What they weigh as fields, kept by `absorb`; -1 for not known.
         self.members_size: i64 = -1
@@ -242,6 +254,13 @@ def key_field(fields: Fields, extra: Extra) -> None:
         fields.numbers(KEY_UNTIL, (extra.key_until_ms,), b"")
 
 
+def remark_field(fields: Fields, remark: Remark) -> None:
+    """Write what was said of a record."""
+    tag = remark.tag.encode()
+    node = remark.node.encode()
+    fields.numbers(REMARK, (len(tag), len(node)), tag + node + remark.meta)
+
+
 def result_field(fields: Fields, codec: i64, result: bytes) -> None:
     """Write what a job came to."""
     fields.numbers(RESULT, (codec,), result)
@@ -270,6 +289,8 @@ def _first_fields(fields: Fields, extra: Extra) -> None:
         fields.out.write(extra.marks)
     if extra.parent_id:
         fields.numbers(PARENT, (extra.parent_id,), b"")
+    if extra.remark is not None:
+        remark_field(fields, extra.remark)
 
 
 def _last_fields(fields: Fields, extra: Extra) -> None:
@@ -303,6 +324,7 @@ def size_of(extra: Extra) -> i64:
     """Return the length of `encode_extra`; most extras hold counters only, which are no fields."""
     if not (
         extra.marks
+        or extra.remark is not None
         or extra.custom_id
         or extra.unique_key
         or extra.group_id
@@ -396,9 +418,20 @@ def _absorb_identity(
         extra.marks = data[at:end]
     elif tag == PARENT:
         extra.parent_id = read_i64_le(data, at)
+    elif tag == REMARK:
+        _absorb_remark(extra, data, at, end)
     elif tag == RETRIES:
         extra.retries = read_i64_le(data, at)
         extra.retried_ms = read_i64_le(data, at + 8) + offset_ms
+
+
+def _absorb_remark(extra: Extra, data: bytes, at: i64, end: i64) -> None:
+    tag_at: i64 = at + 16
+    node_at: i64 = tag_at + read_i64_le(data, at)
+    meta_at: i64 = node_at + read_i64_le(data, at + 8)
+    extra.remark = Remark(
+        data[tag_at:node_at].decode(), data[node_at:meta_at].decode(), data[meta_at:end]
+    )
 
 
 def _absorb_outcome(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:

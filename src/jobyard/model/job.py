@@ -37,6 +37,7 @@ BLOCKED: Final = 6
 # The door a job came in by; it decides what becomes of the job when a run of it ends.
 BEANSTALK: Final = 1
 BUNQUEUE: Final = 2
+TOPICS: Final = 4
 
 # How the body is written; a body goes back byte for byte to the family it came from.
 RAW: Final = 0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jobyard.model.meter import Meters
     from jobyard.model.roster import Roster
     from jobyard.model.rules import Rules
+    from jobyard.model.stock import Stock
+    from jobyard.model.topic import TopicConfig
 
 
 @final
@@ -75,6 +77,8 @@ class Book(Item):
         super().__init__(number, NEVER_MS, number)
         self.holder: Holder = holder
         self.leases = Heap()
+        # Whether the holder is told when one of them ends, however it does.
+        self.is_watched: bool = False
 
     def soonest_ms(self) -> i64:
         """Return the first deadline, or NEVER_MS."""
@@ -91,6 +95,9 @@ class Holder:
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Stop waiting: the time is over, or a lease of this holder is about to end."""
+
+    def lease_ended(self, lease: Lease, now_ms: i64) -> None:
+        """Take note that a lease of a watched book is over; the holder may take the next job."""
 
 
 @final
@@ -146,6 +153,10 @@ class Queue(Item):
         self.keys: dict[str, Job] | None = None
         # The alarm of its jobs at rest; None until the first of them that does not stay for ever.
         self.sweep: Item | None = None
+        # Its configuration as a topic; None where nobody configured it.
+        self.config: TopicConfig | None = None
+        # What is counted of it as a topic; None until somebody uses it as one.
+        self.stock: Stock | None = None
         # Shared with whatever queue has this name later.
         self.meters: Meters | None = None
         self.urgent_count: i64 = 0

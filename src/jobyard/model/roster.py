@@ -8,7 +8,15 @@ from typing import final
 
 from mypy_extensions import i64
 
-from jobyard.model.job import GONE, Job
+from jobyard.model.job import DONE, GONE, Job
+
+
+def weight_of(job: Job) -> i64:
+    """Return the size of a job as its writer sees it: data and meta."""
+    extra = job.extra
+    if extra is None or extra.remark is None:
+        return i64(job.size)
+    return i64(job.size) + len(extra.remark.meta)
 
 
 @final
@@ -18,18 +26,73 @@ class Roster:
     def __init__(self, jobs: list[Job]) -> None:
         self._jobs: list[Job] = jobs
         self._gone_count: i64 = 0
+        # Before this stand only jobs that are gone or were done when they were passed.
+        self._head: i64 = 0
+        # The weight of all jobs that are not done.
+        self.bytes: i64 = 0
+        for job in jobs:
+            if job.state not in (DONE, GONE):
+                self.bytes += weight_of(job)
 
     def add(self, job: Job) -> None:
         """Add the newest job."""
         self._jobs.append(job)
+        self.bytes += weight_of(job)
 
-    def note_gone(self) -> None:
+    def note_gone(self, job: Job) -> None:
         """Count one entry as dead."""
+        self.bytes -= weight_of(job)
         self._gone_count += 1
         living: i64 = len(self._jobs) - self._gone_count
         if self._gone_count > living // 4 + 64:
             self._jobs = [job for job in self._jobs if job.state != GONE]
             self._gone_count = 0
+            self._head = 0
+
+    def find(self, seq: i64) -> Job | None:
+        """Return the job with this seq."""
+        jobs = self._jobs
+        at = self._place(seq)
+        if at == len(jobs):
+            return None
+        job = jobs[at]
+        return job if job.key == seq and job.state != GONE else None
+
+    def after(self, seq: i64, limit: i64) -> list[Job]:
+        """Return up to `limit` jobs with a greater seq, in order; jobs that are done stay out."""
+        found: list[Job] = []
+        jobs = self._jobs
+        count: i64 = len(jobs)
+        at = self._place(seq + 1)
+        while at < count and len(found) < limit:
+            job = jobs[at]
+            if job.state not in (DONE, GONE):
+                found.append(job)
+            at += 1
+        return found
+
+    def oldest(self) -> Job | None:
+        """Return the oldest job that is not done."""
+        jobs = self._jobs
+        count: i64 = len(jobs)
+        head = self._head
+        while head < count and jobs[head].state in (DONE, GONE):
+            head += 1
+        self._head = head
+        return jobs[head] if head < count else None
+
+    def _place(self, seq: i64) -> i64:
+        """Return where the first job stands whose seq is at least `seq`."""
+        jobs = self._jobs
+        low: i64 = 0
+        high: i64 = len(jobs)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if jobs[middle].key < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def page(
         self, states: frozenset[int], offset: int, limit: int, *, oldest_first: bool

@@ -63,6 +63,9 @@ def _damage(storage: FileStorage, out: TextIO) -> list[str]:
         f"{yard.dead_count} buried) in {len(yard.queues)} queues, "
         f"{len(recovery.segments)} segments\n"
     )
+    if yard.logs:
+        records_count = sum(log.count for log in yard.logs.values())
+        out.write(f"{records_count} records in {len(yard.logs)} logs\n")
     if recovery.cut_bytes > 0:
         out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
     return _long_body_damage(storage, recovery)

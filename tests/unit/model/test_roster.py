@@ -41,7 +41,7 @@ def test_jobs_that_are_gone_are_never_listed_and_in_the_end_forgotten() -> None:
     roster = Roster(list(jobs))
     for job in jobs[:990]:
         job.state = GONE
-        roster.note_gone()
+        roster.note_gone(job)
         living = [int(one.id) for one in jobs if one.state != GONE][:3]
         assert page(roster, 0, 3, oldest_first=True) == living
     assert len(roster._jobs) < 200

@@ -1,0 +1,96 @@
+"""Where the text of a log is: in memory while the budget lasts, otherwise only in the journal.
+
+The oldest text goes first, because readers mostly follow the newest, and a chunk at a time. It is
+read back by place for the one who asks, and not kept: the kernel remembers what is asked for often.
+What the disk gives is held against its checksum. Without a journal nothing goes.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged
+from jobyard.journal.journal import Journal
+from jobyard.journal.segment import segment_name
+from jobyard.model.log import LogTopic
+from jobyard.model.log_chunk import Chunk
+
+# What lies between two texts is read along with them if it is no more than this.
+GAP_MAX: Final = 4096
+# Other logs that are looked at with every write beyond the budget.
+TURNS: Final = 4
+
+
+def cool(yard: Yard, log: LogTopic) -> None:
+    """Let go of old text while there is too much in memory: of this log, then of a few others."""
+    if yard.bodies.has_budget(0) or not yard.journal.is_on:
+        return
+    _cool_one(yard, log)
+    turns = 0
+    while turns < TURNS and not yard.bodies.has_budget(0):
+        if not yard.cooling:
+            yard.cooling = list(yard.logs)
+        other = yard.logs.get(yard.cooling.pop()) if yard.cooling else None
+        if other is not None:
+            _cool_one(yard, other)
+        turns += 1
+
+
+def _cool_one(yard: Yard, log: LogTopic) -> None:
+    last: i64 = len(log.chunks) - 1
+    index = log.chunk_index(log.cooled_below)
+    while index < last and not yard.bodies.has_budget(0):
+        chunk = log.chunks[index]
+        if chunk.batch > yard.journal.written:
+            return
+        if not chunk.is_cold and chunk.can_cool():
+            memory = log.memory
+            log.cool(chunk)
+            yard.bodies.in_memory += log.memory - memory
+            log.memory_counted = log.memory
+        log.cooled_below = chunk.last_seq() + 1
+        index += 1
+
+
+def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[bytes]:
+    """Return the texts of some slots, all of which hold records."""
+    if not chunk.is_joined:
+        return chunk.pieces[start:end]
+    if not chunk.is_cold:
+        return [chunk.text_at(slot) for slot in range(int(start), int(end))]
+    texts: list[bytes] = []
+    while start < end:
+        # What is on its way to the disk is read batch by batch.
+        stop = _run_end(chunk, start, end, 0 if journal.pending else GAP_MAX)
+        first: i64 = chunk.offsets[start]
+        size = chunk.offsets[stop - 1] + chunk.size_of(stop - 1) - first
+        data = journal.read(chunk.segments[start], first, size)
+        while start < stop:
+            at: i64 = chunk.offsets[start] - first
+            text = data[at : at + chunk.size_of(start)]
+            if crc32(text) != chunk.crcs[start]:
+                name = segment_name(chunk.segments[start])
+                raise JournalDamaged(name, chunk.offsets[start], "the text of a log is damaged")
+            texts.append(text)
+            start += 1
+    return texts
+
+
+def text_at(journal: Journal, chunk: Chunk, slot: i64) -> bytes:
+    """Return the text of a slot that holds a record."""
+    if chunk.is_cold:
+        return texts_between(journal, chunk, slot, slot + 1)[0]
+    return chunk.text_at(slot)
+
+
+def _run_end(chunk: Chunk, start: i64, end: i64, gap_max: i64) -> i64:
+    """Return up to where texts lie so close together that they are read at once."""
+    slot = start + 1
+    while slot < end and chunk.segments[slot] == chunk.segments[start]:
+        gap = chunk.offsets[slot] - (chunk.offsets[slot - 1] + chunk.size_of(slot - 1))
+        if not 0 <= gap <= gap_max:
+            break
+        slot += 1
+    return slot

@@ -1,0 +1,537 @@
+"""The verbs for logs: append, read by cursor, delete, and what time and caps let go of.
+
+A seq is given once. Where an answer may come before its sync, seqs are reserved ahead in the head
+of the log, and after a crash the rest of the block is left out. A record that has left by cap or
+time leaves a floor behind, and who reads from below is told; a deleted one leaves nothing.
+
+Invariant: the newest floors and the next seq stand in the head of the log, or in a write since then
+that still holds a record.
+"""
+
+from bisect import bisect_right
+from json.encoder import encode_basestring_ascii
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm
+from jobyard.engine.log_read import collect, label_of
+from jobyard.engine.log_text import cool
+from jobyard.engine.yard import Yard
+from jobyard.errors import StorageFull, YardFull
+from jobyard.journal.log_record import LABEL_SIZE_MAX, Erased, head_bytes, log_length
+from jobyard.journal.record import ENTRY_SIZE
+from jobyard.model.entry import CONFIG
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.log import (
+    CAP,
+    MIXED,
+    RECREATED,
+    TTL,
+    Appended,
+    LogPage,
+    LogQuery,
+    LogReader,
+    LogTopic,
+    Row,
+    Tombstone,
+    TopicFull,
+    WriteKey,
+    WriteTooLarge,
+    next_alive,
+)
+from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
+from jobyard.model.topic import DISCARD_OLD, DISK, FSYNC, TopicConfig
+
+# Seqs reserved ahead at the least; a crash leaves out no more than twice as many.
+SEQ_BLOCK: Final = 4096
+# Records whose time is over are let go of this often when nobody reads or appends.
+TRIM_MS: Final = 1000
+
+
+@final
+class TrimAlarm(Alarm):
+    """Rings when the first record of a log has lived long enough."""
+
+    def __init__(self, yard: Yard, log: LogTopic) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._yard = yard
+        self._log = log
+
+    def ring(self, now_ms: i64) -> None:
+        """Let go of what has lived long enough."""
+        trim(self._yard, self._log, now_ms)
+        set_alarm(self._yard, self._log, now_ms)
+
+
+def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """See that records go in time though nobody reads or appends."""
+    ttl_ms: i64 = log.config.ttl_ms
+    if ttl_ms == 0 or log.count == 0:
+        return
+    if log.alarm is None:
+        log.alarm = TrimAlarm(yard, log)
+    if log.alarm.pos < 0:
+        yard.arm(log.alarm, max(log.earliest_at_ms() + ttl_ms + 1, now_ms + TRIM_MS))
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopic:
+    """Return the log of that name, or make it; YardFull on a full disk."""
+    known = yard.logs.get(name)
+    if known is not None:
+        return known
+    log = LogTopic(name, config)
+    journal = yard.journal
+    if journal.is_on:
+        value = config.encode()
+        room = head_bytes(log) + ENTRY_SIZE + len(name) + len(value)
+        if not journal.admit(room, now_ms):
+            raise YardFull
+        log.incarnation = yard.stamp(now_ms)
+        journal.append_head(log)
+        journal.set_entry(CONFIG, name.encode(), value)
+        yard.log_numbers[log.number] = log
+    else:
+        log.incarnation = yard.stamp(now_ms)
+    yard.logs[name] = log
+    return log
+
+
+def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> None:
+    """Replace the configuration of a log, and let go of what the new one allows no more."""
+    journal = yard.journal
+    trim(yard, log, now_ms)
+    if journal.is_on:
+        try:
+            journal.set_entry(CONFIG, log.name.encode(), config.encode())
+        except StorageFull as error:
+            raise YardFull from error
+        log.batch = journal.open_number
+    log.config = config
+    trim(yard, log, now_ms)
+    if log.alarm is not None:
+        yard.disarm(log.alarm)
+    set_alarm(yard, log, now_ms)
+    _tell(log)
+
+
+def drop_log(
+    yard: Yard,
+    log: LogTopic,
+    now_ms: i64,  # noqa: ARG001  a verb is told the time, whether it needs it or not
+) -> None:
+    """Let go of a log and all it holds; one of the same name later is another."""
+    journal = yard.journal
+    if journal.is_on:
+        try:
+            journal.drop_entry(CONFIG, log.name.encode())
+        except StorageFull as error:
+            raise YardFull from error
+        log.batch = journal.open_number
+        yard.log_numbers.pop(log.number, None)
+    del yard.logs[log.name]
+    log.is_dropped = True
+    if log.alarm is not None:
+        yard.disarm(log.alarm)
+    log.kill_below(log.next_seq)
+    log.chunks.clear()
+    log.memory = 0
+    settle(yard, log)
+    for key in log.keys.values():
+        journal.ledger.forget_key(key)
+    log.keys.clear()
+    journal.ledger.forget_head(log)
+    _tell(log)
+
+
+def hold_reader(log: LogTopic, reader: LogReader) -> None:
+    """Tell `reader` of news from now on."""
+    log.readers[reader] = None
+
+
+def drop_reader(log: LogTopic, reader: LogReader) -> None:
+    """Tell `reader` of news no more."""
+    log.readers.pop(reader, None)
+
+
+def _tell(log: LogTopic) -> None:
+    # One that is told may leave, or let others come.
+    for reader in list(log.readers):
+        if reader in log.readers:
+            reader.appended(log)
+
+
+def settle(yard: Yard, log: LogTopic) -> None:
+    """Bring the books up to date after records came or went."""
+    if log.freed:
+        yard.journal.ledger.free_rows(log)
+    yard.bodies.in_memory += log.memory - log.memory_counted
+    log.memory_counted = log.memory
+
+
+# -- append ---------------------------------------------------------------------------------------
+
+
+def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) -> Appended:
+    """Append records, all or none; with the key of an earlier write, answer what that one got.
+
+    TopicFull, WriteTooLarge and YardFull change nothing.
+    """
+    assert rows
+    assert not log.is_dropped
+    trim(yard, log, now_ms)
+    _forget_keys(yard, log, now_ms)
+    if key:
+        known = log.keys.get(key)
+        if known is not None:
+            return Appended(known.first_seq, known.last_seq, known.batch, is_deduped=True)
+    size: i64 = 0
+    for row in rows:
+        size += len(row.data) + len(row.meta)
+    floor = _make_way(log, len(rows), size)
+    items = _encode(yard, log, rows, now_ms)
+    items.key = key
+    is_written = _admit(yard, log, items, now_ms)
+    if floor > log.earliest_seq:
+        log.cap_floor = floor
+        if log.is_written and not is_written:
+            # What is on the disk must not come back, and no record of the rows says so.
+            yard.journal.append_head(log)
+    written = _write(yard, log, items, now_ms) if is_written else None
+    _apply(yard, log, items, floor, is_written=is_written)
+    batch: i64 = log.batch if is_written else _reserved_by(yard, log)
+    if key:
+        if written is None:
+            written = WriteKey(items.first_seq, log.next_seq - 1, now_ms, batch)
+        log.keys[key] = written
+    set_alarm(yard, log, now_ms)
+    appended = Appended(items.first_seq, log.next_seq - 1, batch, is_deduped=False)
+    if log.onward is not None:
+        # May lead back here.
+        log.onward.copy(now_ms)
+    _tell(log)
+    return appended
+
+
+def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
+    """Return below which seq records must go so that so much more fits the caps."""
+    config = log.config
+    cap_records: i64 = config.cap_records
+    cap_bytes: i64 = config.cap_bytes
+    if (0 < cap_records < count) or (0 < cap_bytes < size):
+        raise WriteTooLarge
+    over_count: i64 = log.count + count - cap_records if cap_records > 0 else 0
+    over_size: i64 = log.bytes + size - cap_bytes if cap_bytes > 0 else 0
+    if over_count <= 0 and over_size <= 0:
+        return 0
+    if config.discard != DISCARD_OLD:
+        raise TopicFull
+    return log.floor_without(over_count, over_size)
+
+
+def _encode(yard: Yard, log: LogTopic, rows: list[Row], now_ms: i64) -> LogRows:
+    """Give records their seqs and their time, which never goes back."""
+    ts = max(now_ms + yard.journal.wall_offset_ms, log.last_write_ms)
+    items = LogRows(log.next_seq, ts, now_ms)
+    items.total = len(rows)
+    middle = middle_of(ts)
+    seq = log.next_seq
+    # Most writes come from one node.
+    node_name = ""
+    node = b""
+    for row in rows:
+        tag = label_of(b'"$tag":', row.tag)
+        if row.node != node_name:
+            node_name = row.node
+            node = label_of(b'"$node":', node_name)
+        items.add(
+            seq, ts, now_ms, text_of(seq, middle, row.data, row.meta), len(row.meta), tag, node
+        )
+        if len(tag) > LABEL_SIZE_MAX or len(node) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+            raise WriteTooLarge
+        seq += 1
+    return items
+
+
+def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
+    """Make room for a write, and reserve its seqs; tell whether the journal takes its records."""
+    journal = yard.journal
+    if not yard.bodies.admits(items.size):
+        raise YardFull
+    if not journal.is_on:
+        return False
+    is_written = log.config.durability in (DISK, FSYNC)
+    room = 2 * head_bytes(log) + (log_length(items) if is_written else 0)
+    if log.onward is not None:
+        # Copies lie in the same batch, or after a crash nobody would know what was copied.
+        room += log.onward.room(len(items.seqs), items.size)
+    if not journal.admit(room, now_ms):
+        raise YardFull
+    if log.config.durability != FSYNC or journal.is_answered_early():
+        _reserve(yard, log, log.next_seq + len(items.seqs), len(items.seqs))
+    return is_written
+
+
+def _reserve(yard: Yard, log: LogTopic, seq_after: i64, count: i64) -> None:
+    """See that no seq below `seq_after` is given again, whatever a crash may lose."""
+    journal = yard.journal
+    if journal.durable >= log.limit_batch:
+        log.limit_before = log.seq_limit
+    if seq_after + SEQ_BLOCK // 2 > log.seq_limit:
+        log.seq_limit = seq_after + max(SEQ_BLOCK, 16 * count)
+        journal.append_head(log)
+        log.limit_batch = journal.open_number
+    if seq_after > log.limit_before:
+        journal.sync_wanted = max(journal.sync_wanted, log.limit_batch)
+
+
+def _reserved_by(yard: Yard, log: LogTopic) -> i64:
+    """Return the batch that must be safe before the newest seq of a log may be told."""
+    if not yard.journal.is_on or log.next_seq <= log.limit_before:
+        return 0
+    return log.limit_batch
+
+
+def _write(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> WriteKey | None:
+    journal = yard.journal
+    key: WriteKey | None = None
+    if items.key:
+        last_seq = items.first_seq + len(items.seqs) - 1
+        key = WriteKey(items.first_seq, last_seq, now_ms, journal.open_number)
+    journal.append_rows(log, items, key)
+    log.is_written = True
+    return key
+
+
+def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written: bool) -> None:
+    segment = yard.journal.hot.number if is_written else 0
+    if not is_written:
+        items.place(0)
+    count: i64 = len(items.seqs)
+    log.add(items, segment)
+    if log.count == count:
+        log.earliest_seq = items.first_seq
+    log.next_seq = items.first_seq + count
+    log.last_write_ms = items.ts
+    if floor > log.earliest_seq:
+        log.kill_below(floor)
+    settle(yard, log)
+    cool(yard, log)
+
+
+def _forget_keys(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """Forget the keys of writes that are older than the window."""
+    oldest_ms: i64 = now_ms - log.config.idempotency_window_ms
+    while log.keys:
+        name = next(iter(log.keys))
+        key = log.keys[name]
+        if key.at_ms > oldest_ms:
+            return
+        yard.journal.ledger.forget_key(key)
+        del log.keys[name]
+
+
+# -- letting go -----------------------------------------------------------------------------------
+
+
+def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """Let go of what is too old or too much. On a disk without any room it stays for now."""
+    if log.count == 0:
+        return
+    config = log.config
+    if config.ttl_ms > 0:
+        before_ms: i64 = now_ms - config.ttl_ms
+        if log.earliest_at_ms() < before_ms:
+            _let_go(yard, log, log.cap_floor, log.floor_before(before_ms))
+    if config.discard != DISCARD_OLD:
+        return
+    over_count: i64 = log.count - config.cap_records if config.cap_records > 0 else 0
+    over_size: i64 = log.bytes - config.cap_bytes if config.cap_bytes > 0 else 0
+    if over_count > 0 or over_size > 0:
+        _let_go(yard, log, log.floor_without(over_count, over_size), log.ttl_floor)
+
+
+def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:
+    try:
+        _make_head_room(yard, log, 0)
+    except StorageFull:
+        return
+    log.cap_floor = cap_floor
+    log.ttl_floor = ttl_floor
+    _write_head(yard, log)
+    log.kill_below(log.evict_floor())
+    settle(yard, log)
+
+
+def _make_head_room(yard: Yard, log: LogTopic, size: i64) -> None:
+    if log.is_written:
+        yard.journal.make_room(head_bytes(log) + size)
+
+
+def _write_head(yard: Yard, log: LogTopic) -> None:
+    if log.is_written:
+        yard.journal.append_head(log)
+
+
+def erase(
+    yard: Yard,
+    log: LogTopic,
+    before_seq: i64,
+    tag: str,
+    is_prefix: bool,  # noqa: FBT001  said by name wherever it is said
+    has_match: bool,  # noqa: FBT001
+    now_ms: i64,
+) -> i64:
+    """Delete what is there now below `before_seq` (-1: anywhere) and, if asked, has such a tag."""
+    trim(yard, log, now_ms)
+    count_before = log.count
+    bound = log.next_seq if before_seq < 0 else min(before_seq, log.next_seq)
+    if has_match:
+        _erase_tagged(yard, log, bound, tag, is_prefix=is_prefix)
+    elif before_seq >= 0 and bound > log.earliest_seq and log.count > 0:
+        _erase_below(yard, log, bound)
+    return count_before - log.count
+
+
+def _erase_below(yard: Yard, log: LogTopic, bound: i64) -> None:
+    try:
+        _make_head_room(yard, log, 0)
+    except StorageFull as error:
+        raise YardFull from error
+    log.erased_floor = bound
+    _write_head(yard, log)
+    log.kill_below(bound)
+    settle(yard, log)
+
+
+def _erase_tagged(yard: Yard, log: LogTopic, bound: i64, tag: str, *, is_prefix: bool) -> None:
+    needle = b'"$tag":' + encode_basestring_ascii(tag).encode()
+    needle = needle[:-1] if is_prefix else needle + b","
+    found: list[tuple[Chunk, list[int]]] = []
+    for chunk in log.chunks:
+        slots = [slot for slot in _tagged(chunk, needle) if chunk.base + slot < bound]
+        if slots:
+            found.append((chunk, slots))
+    if not found:
+        return
+    _erase_found(yard, log, found)
+
+
+def erase_seqs(yard: Yard, log: LogTopic, seqs: list[int]) -> None:
+    """Delete single records, all of which there are."""
+    found: dict[int, tuple[Chunk, list[int]]] = {}
+    for seq in seqs:
+        chunk = log.chunk_of(seq)
+        assert chunk is not None
+        base = int(chunk.base)
+        found.setdefault(base, (chunk, []))[1].append(seq - base)
+    _erase_found(yard, log, list(found.values()))
+
+
+def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> None:
+    records = _by_segment(log, found)
+    size: i64 = 0
+    for one in records:
+        size += one.length()
+    try:
+        _make_head_room(yard, log, size)
+    except StorageFull as error:
+        raise YardFull from error
+    _write_head(yard, log)
+    yard.journal.append_erased(log, records)
+    for chunk, slots in found:
+        for slot in slots:
+            log.kill(chunk, slot)
+    log.sweep()
+    settle(yard, log)
+
+
+def _by_segment(log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> list[Erased]:
+    """Return what the journal must be told of records that go, by the segment that holds them."""
+    erased: dict[int, Erased] = {}
+    for chunk, slots in found:
+        for slot in slots:
+            segment = chunk.segments[slot]
+            if segment == 0:
+                continue
+            if segment not in erased:
+                erased[segment] = Erased(log.number, segment)
+            erased[segment].add(chunk.base + slot)
+    return list(erased.values())
+
+
+def _tagged(chunk: Chunk, needle: bytes) -> list[int]:
+    """Return the slots of records whose labels begin with `needle`."""
+    if not chunk.has_labels:
+        return []
+    slots: list[int] = []
+    if not chunk.is_joined:
+        for slot, label in enumerate(chunk.labels):
+            if label.startswith(needle):
+                slots.append(slot)
+        return slots
+    # Within a label nothing looks like the beginning of one: quotes are escaped there.
+    at = chunk.label_text.find(needle)
+    while at >= 0:
+        slot = bisect_right(chunk.label_ends, at)
+        if chunk.dead[slot] == 0:
+            slots.append(slot)
+        at = chunk.label_text.find(needle, at + 1)
+    return slots
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+def read(yard: Yard, log: LogTopic, query: LogQuery, now_ms: i64) -> LogPage:
+    """Return records after a cursor, at least one if there is one for this reader."""
+    trim(yard, log, now_ms)
+    page = LogPage(log.next_seq - 1, log.earliest_seq, log.batch)
+    after: i64 = max(query.from_seq, 0)
+    if after > page.head_seq:
+        page.tombstone = gap(page, 1, log.earliest_seq - 1, RECREATED)
+        after = log.earliest_seq - 1
+    elif after + 1 < log.evict_floor():
+        reason = gap_reason(log.cap_floor, log.ttl_floor, after)
+        page.tombstone = gap(page, after + 1, log.evict_floor() - 1, reason)
+        after = log.evict_floor() - 1
+    page.next_from_seq = after
+    collect(yard.journal, log, query, page)
+    return page
+
+
+def gap(page: LogPage, gap_from: i64, gap_to: i64, reason: str) -> Tombstone:
+    """Return what the reader of a page is told of records that are not on it."""
+    return Tombstone(gap_from, gap_to, reason, page.earliest_seq, page.head_seq)
+
+
+def gap_reason(cap_floor: i64, ttl_floor: i64, after: i64) -> str:
+    """Return why something behind a cursor is gone, by the floors it lies below."""
+    if cap_floor > after + 1:
+        return MIXED if ttl_floor > after + 1 else CAP
+    return TTL
+
+
+def seq_at(yard: Yard, log: LogTopic, ts_ms: i64) -> i64:
+    """Return the seq of the first record that came at `ts_ms` or later, or the next seq."""
+    trim(yard, log, yard.now_ms)
+    low: i64 = 0
+    high: i64 = len(log.chunks)
+    while low < high:
+        middle = (low + high) // 2
+        if log.chunks[middle].ts[-1] < ts_ms:
+            low = middle + 1
+        else:
+            high = middle
+    while low < len(log.chunks):
+        chunk = log.chunks[low]
+        slot = next_alive(chunk, 0)
+        while slot < chunk.used():
+            if chunk.ts[slot] >= ts_ms:
+                return chunk.base + slot
+            slot = next_alive(chunk, slot + 1)
+        low += 1
+    return log.next_seq

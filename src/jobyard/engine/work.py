@@ -1,0 +1,105 @@
+"""A stream of jobs to one worker: never more than so many at a time, and the next at once.
+
+While the worker may have more, the stream stands in line at the queue, at the end again after every
+job; so streams take turns. It is told of every end of its leases, whoever ended them, and stands in
+line again. When it is closed all its leases are given back.
+"""
+
+from typing import final
+
+from mypy_extensions import i64, trait
+
+from jobyard.engine.claims import terms_of
+from jobyard.engine.end import drop_holder
+from jobyard.engine.queues import drop_watch, hold_watch
+from jobyard.engine.take import cancel_wait, offer, wait
+from jobyard.engine.yard import Yard
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Book, Holder, Lease, Queue, Terms, Waiter
+
+
+@trait
+class Worker:
+    """Who is sent the jobs of a stream."""
+
+    def job_given(self, lease: Lease) -> None:
+        """Send a job on; nothing of the yard may be changed from here."""
+
+    def has_room(self) -> bool:
+        """Tell whether more can be sent on now; who says no calls `Stream.go_on` later."""
+        return True
+
+    def queue_gone(self) -> None:
+        """End the stream, which is closed: its queue was removed."""
+
+
+@final
+class Stream(Holder):
+    """One worker at one queue."""
+
+    def __init__(
+        self, yard: Yard, queue: Queue, node: str, most: i64, lease_ms: i64, worker: Worker
+    ) -> None:
+        self._yard = yard
+        self._queue = queue
+        self._most: i64 = most
+        self._worker: Worker = worker
+        self._terms: Terms = terms_of(queue, node, lease_ms)
+        self.book: Book = yard.new_book(self)
+        self._waiter: Waiter | None = None
+        self.is_open: bool = False
+
+    def open(self, now_ms: i64) -> None:
+        """Begin to take jobs; those that are ready are given before this returns."""
+        self.is_open = True
+        self.book.is_watched = True
+        hold_watch(self._queue)
+        self._stand(now_ms)
+
+    def close(self, now_ms: i64) -> None:
+        """Take no more jobs, and give back those that are not ended."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.book.is_watched = False
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            cancel_wait(self._yard, waiter)
+        drop_holder(self._yard, self.book, None, now_ms)
+        drop_watch(self._yard, self._queue)
+
+    def _line_up(self) -> None:
+        """Stand at the end of the line, unless it stands there or the worker has enough."""
+        if self._waiter is not None or len(self.book.leases.items) >= self._most:
+            return
+        if self._worker.has_room():
+            self._waiter = wait(
+                self._yard, [self._queue], self.book, self._terms, NEVER_MS, NEVER_MS
+            )
+
+    def go_on(self, now_ms: i64) -> None:
+        """Take jobs again: the worker has room once more."""
+        if self.is_open:
+            self._stand(now_ms)
+
+    def _stand(self, now_ms: i64) -> None:
+        self._line_up()
+        offer(self._yard, self._queue, now_ms)
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
+        """Send a job on, and line up for the next; who serves the line comes to it."""
+        self._waiter = None
+        self._line_up()
+        self._worker.job_given(lease)
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
+        """Close: a stream waits for ever, so its queue is gone."""
+        self._waiter = None
+        self.close(self._yard.now_ms)
+        self._worker.queue_gone()
+
+    def lease_ended(self, lease: Lease, now_ms: i64) -> None:  # noqa: ARG002  any makes room
+        """Take the next job."""
+        if self.is_open and self._waiter is None:
+            self._stand(now_ms)

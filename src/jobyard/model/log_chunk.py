@@ -1,0 +1,448 @@
+"""The records of a log with up to 1,024 consecutive seqs: text, and columns instead of objects.
+
+The text of a record is the default view a reader gets, with the comma that joins it to the one
+before: `,{"$seq":1,"$ts":1700000000000,"data":...,"meta":{...}}`. So a page without special wishes
+is a slice of it. While a chunk fills, and when its records are long, each text stands alone; else
+they are joined when it is full. Text may leave memory once it can be read back from the journal:
+the chunk is cold then, and remembers where each text lies and its checksum. What only some readers
+want to see, tag and node, stands beside it as it would be shown: `"$tag":"...","$node":"...",`.
+
+Slot `i` belongs to seq `base + i`. A slot whose record was never there or is gone is dead, and
+stays so. Knows no log, and nothing of the journal but the place of each text.
+"""
+
+from array import array
+from typing import Final, final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+CHUNK_ROWS: Final = 1024
+# Longer texts stand alone for good: to join them saves little, and costs a copy.
+JOINED_SIZE_MAX: Final = 1 << 20
+# Its size stands in two bytes; a door allows less.
+META_SIZE_MAX: Final = 0xFFFF
+# What a record weighs in the journal beside its text and labels: its row, and a share of the head.
+ROW_WEIGHT: Final = 56
+
+ALIVE: Final = 0
+DEAD_SLOT: Final = b"\1"
+ALIVE_SLOT: Final = b"\0"
+
+# Lengths of `,{"$seq":`, `,"$ts":`, `,"data":` and `}`; of `,"meta":`.
+_FRAME_SIZE: Final = 25
+_META_SIZE: Final = 8
+# Of `"data":`.
+_DATA_SIZE: Final = 7
+
+
+def digits(number: i64) -> i64:
+    """Return how many digits a number has that is not negative."""
+    if 1_000_000_000_000 <= number < 10_000_000_000_000:
+        # A time on the wall, for as long as this is used.
+        return 13
+    count: i64 = 1
+    while number >= 10:
+        number //= 10
+        count += 1
+    return count
+
+
+def content_size(text_size: i64, seq: i64, ts: i64, meta_size: i64) -> i64:
+    """Return the size of what a writer gave for a record: data and meta."""
+    frame: i64 = _FRAME_SIZE + digits(seq) + digits(ts)
+    if meta_size > 0:
+        frame += _META_SIZE
+    return text_size - frame
+
+
+def text_of(seq: i64, middle: bytes, data: bytes, meta: bytes) -> bytes:
+    """Return the text of a record; `middle` is from the end of the seq to the data."""
+    number = str(int(seq)).encode()
+    if meta:
+        return b"".join([b',{"$seq":', number, middle, data, b',"meta":', meta, b"}"])
+    return b"".join([b',{"$seq":', number, middle, data, b"}"])
+
+
+def middle_of(ts: i64) -> bytes:
+    """Return what stands between the seq and the data of a record."""
+    return b"".join([b',"$ts":', str(int(ts)).encode(), b',"data":'])
+
+
+@final
+class LogRows:
+    """Records of one log on their way into it or out of it, in the order of their seqs."""
+
+    def __init__(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
+        self.first_seq: i64 = first_seq
+        self.ts: i64 = ts
+        self.at_ms: i64 = at_ms
+        # The key of the write, and how many rows that had.
+        self.key: str = ""
+        self.total: i64 = 0
+        self.seqs: list[int] = []
+        self.times: list[int] = []
+        self.arrivals: list[int] = []
+        self.metas: list[int] = []
+        # Sizes as writers see them: data and meta.
+        self.contents: list[int] = []
+        # As they are shown, or empty.
+        self.tags: list[bytes] = []
+        self.nodes: list[bytes] = []
+        # Both together.
+        self.labels: list[bytes] = []
+        self.texts: list[bytes] = []
+        # Where each text lies in the segment, 0 if it is in none.
+        self.offsets: list[int] = []
+        # Of labels and texts, and of labels alone.
+        self.size: i64 = 0
+        self.labels_size: i64 = 0
+
+    def add(
+        self, seq: i64, ts: i64, at_ms: i64, text: bytes, meta_size: i64, tag: bytes, node: bytes
+    ) -> None:
+        """Append a row."""
+        self.seqs.append(seq)
+        self.times.append(ts)
+        self.arrivals.append(at_ms)
+        self.texts.append(text)
+        self.metas.append(meta_size)
+        self.contents.append(content_size(len(text), seq, ts, meta_size))
+        self.tags.append(tag)
+        self.nodes.append(node)
+        label = tag + node if node else tag
+        self.labels.append(label)
+        self.labels_size += len(label)
+        self.size += len(text) + len(label)
+
+    def place(self, offset: i64) -> None:
+        """Note that the texts lie one behind the other, from `offset` of their segment on."""
+        self.offsets = []
+        for text in self.texts:
+            self.offsets.append(offset)
+            if offset > 0:
+                offset += len(text)
+
+
+@final
+class Chunk:
+    """Some records of a log, side by side."""
+
+    def __init__(self, base: i64) -> None:
+        self.base: i64 = base
+        # One text a slot, until they are joined.
+        self.pieces: list[bytes] = []
+        self.labels: list[bytes] = []
+        self.is_joined: bool = False
+        # Its text is only on disk; these are the checksums of the parts.
+        self.is_cold: bool = False
+        self.crcs: array[int] = array("I")
+        # Newest batch that holds one of its records.
+        self.batch: i64 = 0
+        self.text: bytes = b""
+        self.label_text: bytes = b""
+        self.ends: array[int] = array("I")
+        self.label_ends: array[int] = array("I")
+        self.ts: array[int] = array("q")
+        # When it came, on the clock of this boot.
+        self.at: array[int] = array("q")
+        self.metas: array[int] = array("H")
+        self.nodes: array[int] = array("H")
+        self.segments: array[int] = array("I")
+        self.offsets: array[int] = array("I")
+        self.dead = bytearray()
+        # Nodes as shown, by the number they have here.
+        self.node_numbers: dict[bytes, int] = {}
+        self.count: i64 = 0
+        self.bytes: i64 = 0
+        # Text and labels in memory, and how much of the joined text belongs to no record any more.
+        self.memory: i64 = 0
+        self.wasted: i64 = 0
+        self.has_meta: bool = False
+        self.has_labels: bool = False
+
+    def used(self) -> i64:
+        """Return how many slots there are."""
+        return len(self.dead)
+
+    def last_seq(self) -> i64:
+        """Return the greatest seq that has a slot."""
+        return self.base + len(self.dead) - 1
+
+    def is_alive(self, slot: i64) -> bool:
+        """Tell whether there is a record in a slot."""
+        return slot < len(self.dead) and self.dead[slot] == ALIVE
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def extend(self, rows: LogRows, start: i64, end: i64, segment: i64) -> None:
+        """Append some rows behind the last slot; their seqs run on from there without a gap."""
+        count = int(end - start)
+        if count == 1:
+            self._append(rows, start, segment)
+        else:
+            self.pieces.extend(rows.texts[start:end])
+            self.labels.extend(rows.labels[start:end])
+            self.ts.fromlist(rows.times[start:end])
+            self.at.fromlist(rows.arrivals[start:end])
+            self.metas.fromlist(rows.metas[start:end])
+            self.segments.extend(array("I", [segment]) * count)
+            self.offsets.fromlist(rows.offsets[start:end])
+        self.dead += ALIVE_SLOT * count
+        self.count += count
+        if rows.labels_size == 0:
+            self.nodes.extend(array("H", [0]) * count)
+        i = start
+        while i < end:
+            self.memory += len(rows.texts[i])
+            if rows.labels_size > 0:
+                self._add_labels(rows, i)
+            self.bytes += i64(rows.contents[i])
+            if rows.metas[i] > 0:
+                self.has_meta = True
+            i += 1
+
+    def _append(self, rows: LogRows, i: i64, segment: i64) -> None:
+        # For one row alone slices cost more than all the rest.
+        self.pieces.append(rows.texts[i])
+        self.labels.append(rows.labels[i])
+        self.ts.append(rows.times[i])
+        self.at.append(rows.arrivals[i])
+        self.metas.append(rows.metas[i])
+        self.segments.append(segment)
+        self.offsets.append(rows.offsets[i])
+
+    def _add_labels(self, rows: LogRows, i: i64) -> None:
+        label_size: i64 = len(rows.labels[i])
+        self.memory += label_size
+        if label_size > 0:
+            self.has_labels = True
+        node = rows.nodes[i]
+        self.nodes.append(self._number_of(node) if node else 0)
+
+    def pad(self, slot: i64) -> None:
+        """See that `slot` is the next one: those before it hold nothing."""
+        missing = int(slot) - len(self.dead)
+        if missing <= 0:
+            return
+        self.pieces += [b""] * missing
+        self.labels += [b""] * missing
+        self.ts += array("q", [self.ts[-1] if self.ts else 0]) * missing
+        self.at += array("q", [0]) * missing
+        self.metas += array("H", [0]) * missing
+        self.nodes += array("H", [0]) * missing
+        self.segments += array("I", [0]) * missing
+        self.offsets += array("I", [0]) * missing
+        self.dead += DEAD_SLOT * missing
+
+    def fill(self, slot: i64, rows: LogRows, i: i64, segment: i64) -> None:
+        """Put row `i` into a slot without a record; while the journal is read back only."""
+        assert not self.is_joined
+        node = rows.nodes[i]
+        self.pieces[slot] = rows.texts[i]
+        self.labels[slot] = rows.labels[i]
+        self.ts[slot] = rows.times[i]
+        self.at[slot] = rows.arrivals[i]
+        self.metas[slot] = rows.metas[i]
+        self.nodes[slot] = self._number_of(node) if node else 0
+        self.segments[slot] = segment
+        self.offsets[slot] = rows.offsets[i]
+        self.dead[slot] = ALIVE
+        self._count_in(rows, i)
+
+    def _number_of(self, node: bytes) -> int:
+        number = self.node_numbers.get(node, 0)
+        if number == 0:
+            number = len(self.node_numbers) + 1
+            self.node_numbers[node] = number
+        return number
+
+    def _count_in(self, rows: LogRows, i: i64) -> None:
+        label_size: i64 = len(rows.tags[i]) + len(rows.nodes[i])
+        self.count += 1
+        self.bytes += i64(rows.contents[i])
+        self.memory += len(rows.texts[i]) + label_size
+        if rows.metas[i] > 0:
+            self.has_meta = True
+        if label_size > 0:
+            self.has_labels = True
+
+    def join(self) -> None:
+        """Join the texts of a chunk that gets no more records."""
+        if self.is_joined or self.memory > JOINED_SIZE_MAX:
+            return
+        self.text = b"".join(self.pieces)
+        self._index()
+
+    def _index(self) -> None:
+        """Remember where texts end instead of the texts."""
+        end = 0
+        for piece in self.pieces:
+            end += len(piece)
+            self.ends.append(end)
+        if self.has_labels:
+            self.label_text = b"".join(self.labels)
+            label_end = 0
+            for label in self.labels:
+                label_end += len(label)
+                self.label_ends.append(label_end)
+        self.pieces = []
+        self.labels = []
+        self.is_joined = True
+        # A column that grew has room to spare, a copy has none.
+        self.ends, self.label_ends = self.ends[:], self.label_ends[:]
+        self.ts, self.at, self.metas = self.ts[:], self.at[:], self.metas[:]
+        self.nodes, self.segments, self.offsets = self.nodes[:], self.segments[:], self.offsets[:]
+        self.dead = self.dead[:]
+
+    def can_cool(self) -> bool:
+        """Tell whether every record is in the journal."""
+        slot: i64 = 0
+        while slot < len(self.dead):
+            if self.dead[slot] == ALIVE and self.segments[slot] == 0:
+                return False
+            slot += 1
+        return True
+
+    def cool(self) -> None:
+        """Let go of the text of a chunk that gets no more records."""
+        assert not self.is_cold
+        crcs = array("I")
+        for slot in range(len(self.dead)):
+            crcs.append(crc32(self.text_at(slot)) if self.dead[slot] == ALIVE else 0)
+        if not self.is_joined:
+            self._index()
+        self.crcs = crcs[:]
+        self.text = b""
+        self.wasted = 0
+        self.memory = len(self.label_text)
+        self.is_cold = True
+
+    # -- what a slot holds ----------------------------------------------------------------------
+
+    def start_of(self, slot: i64) -> i64:
+        """Return where the text of a slot begins in the joined text."""
+        return 0 if slot == 0 else self.ends[slot - 1]
+
+    def size_of(self, slot: i64) -> i64:
+        """Return the size of the text of a slot."""
+        if not self.is_joined:
+            return len(self.pieces[slot])
+        return i64(self.ends[slot]) - self.start_of(slot)
+
+    def text_at(self, slot: i64) -> bytes:
+        """Return the text of a slot, which must be in memory."""
+        assert not self.is_cold
+        if not self.is_joined:
+            return self.pieces[slot]
+        return self.text[self.start_of(slot) : self.ends[slot]]
+
+    def label_at(self, slot: i64) -> bytes:
+        """Return tag and node of a slot as they are shown."""
+        if not self.is_joined:
+            return self.labels[slot]
+        if not self.has_labels:
+            return b""
+        start = 0 if slot == 0 else self.label_ends[slot - 1]
+        return self.label_text[start : self.label_ends[slot]]
+
+    def _label_size(self, slot: i64) -> i64:
+        if not self.is_joined:
+            return len(self.labels[slot])
+        if not self.has_labels:
+            return 0
+        start: i64 = 0 if slot == 0 else self.label_ends[slot - 1]
+        return i64(self.label_ends[slot]) - start
+
+    def content_size(self, slot: i64) -> i64:
+        """Return the size of a record as its writer sees it: data and meta."""
+        return content_size(self.size_of(slot), self.base + slot, self.ts[slot], self.metas[slot])
+
+    def weight_of(self, slot: i64) -> i64:
+        """Return what a record weighs in the journal."""
+        return ROW_WEIGHT + self.size_of(slot) + self._label_size(slot)
+
+    def labels_from(self, slot: i64) -> i64:
+        """Return where tag and node belong in the text of a slot."""
+        # After `,{"$seq":1,"$ts":1,`.
+        return 17 + digits(self.base + slot) + digits(self.ts[slot])
+
+    def content_of(self, slot: i64, text: bytes) -> tuple[bytes, bytes]:
+        """Return data and meta of a slot with this text as they were given."""
+        start = self.labels_from(slot) + _DATA_SIZE
+        end: i64 = len(text) - 1
+        meta_size: i64 = self.metas[slot]
+        if meta_size == 0:
+            return text[start:end], b""
+        return text[start : end - meta_size - _META_SIZE], text[end - meta_size : end]
+
+    def view(
+        self,
+        slot: i64,
+        text: bytes,
+        *,
+        include_tags: bool,
+        include_meta: bool,
+        include_data: bool = True,
+    ) -> bytes:
+        """Return the text of a slot as a reader wants it."""
+        if not include_data:
+            return self._frame(slot, text, include_tags=include_tags, include_meta=include_meta)
+        if not include_meta:
+            meta_size: i64 = self.metas[slot]
+            if meta_size > 0:
+                text = text[: len(text) - 1 - meta_size - _META_SIZE] + b"}"
+        if include_tags:
+            label = self.label_at(slot)
+            if label:
+                at = self.labels_from(slot)
+                text = b"".join([text[:at], label, text[at:]])
+        return text
+
+    def _frame(self, slot: i64, text: bytes, *, include_tags: bool, include_meta: bool) -> bytes:
+        """Return the text of a slot without its data."""
+        # The comma before the data goes, and comes back with the labels, which end in one.
+        parts = [text[: self.labels_from(slot) - 1]]
+        label = self.label_at(slot) if include_tags else b""
+        if label:
+            parts += (b",", label[:-1])
+        meta_size: i64 = self.metas[slot]
+        if include_meta and meta_size > 0:
+            parts.append(text[len(text) - 1 - meta_size - _META_SIZE : -1])
+        parts.append(b"}")
+        return b"".join(parts)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def kill(self, slot: i64) -> None:
+        """Let go of the record in a slot."""
+        size = self.size_of(slot)
+        self.count -= 1
+        self.bytes -= self.content_size(slot)
+        self.dead[slot] = 1
+        if not self.is_joined:
+            self.memory -= size + len(self.labels[slot])
+            self.pieces[slot] = b""
+            self.labels[slot] = b""
+            return
+        if self.is_cold:
+            return
+        self.wasted += size
+        if self.wasted * 2 > len(self.text):
+            self._pack()
+
+    def _pack(self) -> None:
+        """Make the joined text anew without what belongs to no record."""
+        pieces: list[bytes] = []
+        ends = array("I")
+        end = 0
+        for slot in range(len(self.dead)):
+            if self.dead[slot] == ALIVE:
+                piece = self.text_at(slot)
+                pieces.append(piece)
+                end += len(piece)
+            ends.append(end)
+        self.memory -= len(self.text) - end
+        self.text = b"".join(pieces)
+        self.ends = ends
+        self.wasted = 0

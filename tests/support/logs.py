@@ -1,0 +1,104 @@
+"""Logs as tests write and read them, and a plain list that says what a log should hold."""
+
+import json
+from typing import Final
+
+from jobyard.engine.logs import append, erase, open_log, read
+from jobyard.model.log import Appended, LogPage, LogQuery, LogTopic, Row
+from jobyard.model.topic import TopicConfig
+from tests.support.yards import OpenYard
+
+MANY: Final = 1 << 40
+
+# seq, ts, tag, node, data, meta
+Record = tuple[int, int, str, str, object, object]
+
+
+def config_of(**fields: object) -> TopicConfig:
+    """Return a configuration with some fields set."""
+    config = TopicConfig()
+    for name, value in fields.items():
+        assert hasattr(config, name)
+        setattr(config, name, value)
+    return config
+
+
+def new_log(site: OpenYard, name: str = "log", **fields: object) -> LogTopic:
+    """Open a log with some fields of its configuration set."""
+    return open_log(site.yard, name, config_of(**fields), site.now_ms)
+
+
+def row(data: object = None, tag: str = "", node: str = "", meta: object = None) -> Row:
+    """Return a row of plain values."""
+    text = json.dumps(data).encode()
+    return Row(text, b"" if meta is None else json.dumps(meta).encode(), tag, node)
+
+
+def write(site: OpenYard, log: LogTopic, *rows: Row, key: str = "") -> Appended:
+    """Append some rows."""
+    return append(site.yard, log, list(rows), key, site.now_ms)
+
+
+def page_of(  # noqa: PLR0913  all that a reader may ask for
+    site: OpenYard,
+    log: LogTopic,
+    from_seq: int = 0,
+    limit: int = MANY,
+    max_bytes: int = MANY,
+    *nodes: str,
+    tags: bool = False,
+    meta: bool = True,
+    data: bool = True,
+) -> LogPage:
+    """Read a page."""
+    query = LogQuery(
+        from_seq,
+        limit,
+        max_bytes,
+        nodes,
+        include_tags=tags,
+        include_meta=meta,
+        include_data=data,
+    )
+    return read(site.yard, log, query, site.now_ms)
+
+
+def items(page: LogPage) -> list[dict[str, object]]:
+    """Return the records of a page as values."""
+    found: list[dict[str, object]] = json.loads(b"[" + b"".join(page.records) + b"]")
+    assert len(found) == page.count
+    return found
+
+
+def seqs(page: LogPage) -> list[object]:
+    """Return the seqs of a page."""
+    return [item["$seq"] for item in items(page)]
+
+
+def contents(site: OpenYard, log: LogTopic) -> list[Record]:
+    """Return all a log holds."""
+    return [
+        (
+            int(str(item["$seq"])),
+            int(str(item["$ts"])),
+            str(item.get("$tag", "")),
+            str(item.get("$node", "")),
+            item["data"],
+            item.get("meta"),
+        )
+        for item in items(page_of(site, log, tags=True))
+    ]
+
+
+def delete_below(site: OpenYard, log: LogTopic, seq: int) -> int:
+    """Delete what is older than a seq."""
+    return int(erase(site.yard, log, seq, "", is_prefix=False, has_match=False, now_ms=site.now_ms))
+
+
+def delete_tagged(
+    site: OpenYard, log: LogTopic, tag: str, *, prefix: bool = False, before: int = -1
+) -> int:
+    """Delete what has a tag, or one that begins so."""
+    return int(
+        erase(site.yard, log, before, tag, is_prefix=prefix, has_match=True, now_ms=site.now_ms)
+    )

@@ -1,0 +1,141 @@
+"""A yard with one queue that is a topic, and short words for its verbs."""
+
+from jobyard.engine import claims
+from jobyard.engine.claims import Ended, Produced, Record
+from jobyard.engine.work import Stream, Worker
+from jobyard.model.job import Job
+from jobyard.model.queue import Lease, Queue
+from jobyard.model.topic import TopicConfig, read_config
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard, recount
+
+
+def config(**given: object) -> TopicConfig:
+    """Return the configuration of a queue."""
+    return read_config({"type": "queue", **given})
+
+
+def record(data: bytes = b"{}", tag: str = "", *, delay_ms: int = 0, priority: int = 0) -> Record:
+    """Return a job to be written."""
+    one = Record(data, tag=tag)
+    one.delay_ms = delay_ms
+    one.priority = priority
+    return one
+
+
+class Inbox(Worker):
+    """A worker that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.is_over = False
+
+    def job_given(self, lease: Lease) -> None:
+        self.leases.append(lease)
+
+    def queue_gone(self) -> None:
+        self.is_over = True
+
+    def seqs(self) -> list[int]:
+        """Return the seqs it was sent since it was last asked."""
+        found = [int(lease.job.key) for lease in self.leases]
+        self.leases.clear()
+        return found
+
+
+class Topic(OpenYard):
+    """A yard in which the queue `t` is configured."""
+
+    def __init__(
+        self,
+        storage: MemoryStorage | None = None,
+        now_ms: int = NOW_MS,
+        *,
+        given: TopicConfig | None = None,
+        segment_size: int = 1 << 16,
+    ) -> None:
+        super().__init__(storage, now_ms, segment_size=segment_size)
+        self.memory = storage
+        if "t" not in self.yard.queues:
+            claims.open_topic_queue(self.yard, "t", given or config(), now_ms)
+
+    @property
+    def t(self) -> Queue:
+        """The queue."""
+        return self.yard.queues["t"]
+
+    def write(self, *bodies: bytes, key: str = "") -> Produced:
+        """Write jobs."""
+        return self.produce(*(record(body) for body in bodies), key=key)
+
+    def produce(self, *records: Record, key: str = "") -> Produced:
+        """Write jobs."""
+        return claims.produce(self.yard, self.t, list(records), key, self.now_ms)
+
+    def claim(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[Lease]:
+        """Claim jobs."""
+        book = claims.node_book(self.yard, node)
+        return claims.claim(self.yard, self.t, node, most, lease_ms, book, self.now_ms)
+
+    def claimed(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[int]:
+        """Claim jobs and return their seqs."""
+        return [int(lease.job.key) for lease in self.claim(node, most, lease_ms)]
+
+    def ack(self, *seqs: int, node: str = "w", ids: list[str] | None = None) -> Ended:
+        """Finish jobs."""
+        return claims.ack(self.yard, self.t, node, list(seqs), ids, self.now_ms)
+
+    def nack(
+        self, *seqs: int, node: str = "w", ids: list[str] | None = None, delay_ms: int = 0
+    ) -> Ended:
+        """Give jobs back."""
+        return claims.nack(self.yard, self.t, node, list(seqs), ids, delay_ms, self.now_ms)
+
+    def extend(
+        self, *seqs: int, node: str = "w", ids: list[str] | None = None, lease_ms: int = 30_000
+    ) -> Ended:
+        """Renew leases."""
+        return claims.extend(self.yard, self.t, node, list(seqs), ids, lease_ms, self.now_ms)
+
+    def remove(self, before_seq: int = claims.NO_SEQ, tag: str | None = None) -> int:
+        """Delete jobs; a tag that ends in a star is a prefix."""
+        return claims.remove_matching(
+            self.yard,
+            self.t,
+            before_seq,
+            (tag or "").removesuffix("*"),
+            self.now_ms,
+            is_prefix=(tag or "").endswith("*"),
+            has_match=tag is not None,
+        )
+
+    def stream(self, node: str = "w", most: int = 1) -> tuple[Stream, Inbox]:
+        """Open a stream."""
+        inbox = Inbox()
+        stream = Stream(self.yard, self.t, node, most, 0, inbox)
+        stream.open(self.now_ms)
+        return stream, inbox
+
+    def peek(self, from_seq: int = 0, limit: int = 1000) -> list[Job]:
+        """Return the jobs past a seq."""
+        return claims.peek(self.yard, self.t, from_seq, limit)
+
+    def seqs(self) -> list[int]:
+        """Return the seqs of all jobs."""
+        return [int(job.key) for job in self.peek()]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many are ready, in flight, delayed, and there at all."""
+        found = claims.counts(self.t)
+        return found.ready, found.in_flight, found.delayed, found.count
+
+    def again(self, ms: int = 0) -> "Topic":
+        """Lose power, and start once more on what the disk holds."""
+        assert self.memory is not None
+        recount(self.yard)
+        self.commit()
+        after = Topic(
+            self.memory.cut_off(), self.now_ms + ms, segment_size=int(self.journal.segment_size)
+        )
+        recount(after.yard)
+        return after
