@@ -20,7 +20,7 @@ PLAIN := PYTHONPATH=src
 COMPILED := PYTHONPATH=build/compiled
 # A compiled copy that could not be made is not there, and Python passes on to the sources.
 CHOSEN := $(if $(filter plain,$(BUILD)),$(PLAIN),$(COMPILED))
-# Debian's beanstalkd, when the tests had to fetch it; one that is installed comes first.
+# Debian's beanstalkd and wrk, when they had to be fetched; what is installed comes first.
 export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin
 
 CHECKED := $(wildcard src tests sim bench fuzz tools conftest.py setup.py)
@@ -72,6 +72,7 @@ sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 bench: compile originals ## measure, against beanstalkd and bunqueue where they are installed
+	@tools/bootstrap.sh wrk
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that was made; data of a server stays

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Brings what pip cannot: a Python with venv, a C compiler, the original beanstalkd and bunqueue.
+# Brings what pip cannot: a Python with venv, a C compiler, the original beanstalkd and bunqueue, wrk.
 #
 #   tools/bootstrap.sh python        print a Python >= 3.11 that can make environments, or fail
 #   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
 #   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
 #   tools/bootstrap.sh bunqueue      see to bunqueue for the tests; going without is no failure
+#   tools/bootstrap.sh wrk           see to wrk for the benchmark; going without is no failure
 #
 # Debian packages are installed only as root or where sudo asks nothing. JOBYARD_APT=0 forbids it.
 # npm packages go into build/npm, nothing is installed for the machine. JOBYARD_NPM=0 forbids it.
@@ -109,6 +110,30 @@ see_to_beanstalkd() {
     fi
 }
 
+# As above. Its library lies beside it, where the loader does not look: a script tells it to. The
+# script comes last, so that a run that was cut short is not taken for done.
+see_to_wrk() {
+    folder=build/debian
+    command -v wrk >/dev/null && return 0
+    [ -x "$folder/usr/bin/wrk" ] && return 0
+    find_root || as_root=false
+    mkdir -p "$folder/wrk"
+    if [ "${JOBYARD_APT:-1}" != 0 ] && command -v apt-get >/dev/null &&
+        (cd "$folder/wrk" && with_lists apt-get download wrk libluajit-5.1-2 &&
+            for package in *.deb; do dpkg -x "$package" . || exit 1; done) &&
+        library=$(find "$PWD/$folder/wrk" -name 'libluajit-5.1.so.2') && [ -n "$library" ]; then
+        mkdir -p "$folder/usr/bin"
+        cat >"$folder/usr/bin/wrk" <<END
+#!/bin/sh
+LD_LIBRARY_PATH='$(dirname "$library")' exec '$PWD/$folder/wrk/usr/bin/wrk' "\$@"
+END
+        chmod +x "$folder/usr/bin/wrk"
+        say "unpacked the Debian package wrk into $folder for the benchmark"
+    else
+        say "wrk is not here and cannot be fetched: the benchmark leaves out what needs it"
+    fi
+}
+
 # The runtime is among npm's optional packages, one for each kind of machine: the first that runs.
 find_bun() {
     for bun in "$1"/node_modules/@oven/bun-*/bin/bun; do
@@ -152,8 +177,9 @@ python) see_to_python ;;
 compiler) see_to_compiler ;;
 beanstalkd) see_to_beanstalkd ;;
 bunqueue) see_to_bunqueue ;;
+wrk) see_to_wrk ;;
 *)
-    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue"
+    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue|wrk"
     exit 2
     ;;
 esac

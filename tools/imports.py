@@ -40,7 +40,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
 VISITORS: Final[dict[str, frozenset[str]]] = {
     "sim": frozenset({"", "errors", "build", "model", "wire", "journal", "engine", "sessions"}),
 }
-PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "http", "topics")
+# `http` is not among them: it carries protocols, and knows none.
+PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "topics")
 # All that a seed could not replay.
 WORLDLY: Final = frozenset(
     {

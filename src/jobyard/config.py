@@ -77,8 +77,16 @@ class Config:
     beanstalk: str = "127.0.0.1:11300"
     #: The address of the bunqueue door, or "off".
     bunqueue: str = "127.0.0.1:6789"
+    #: The address of the HTTP door, or "off".
+    http: str = "127.0.0.1:6790"
     #: Tokens of which a bunqueue client must know one, separated by commas; empty for none.
     auth_token: str = ""
+    #: Ask for a token of bunqueue's scrapers too.
+    metrics_auth: bool = False
+    #: The origin whose pages may read bunqueue's HTTP answers; "*" for any.
+    cors_origin: str = "*"
+    #: Keys of the topics API, `key[:scopes[:prefixes]]`, separated by commas; empty for none.
+    topics_key: str = ""
     #: Commands one bunqueue connection may send in a window; 0 for no limit.
     request_limit: int = 0
     request_window_ms: int = REQUEST_WINDOW_MS_DEFAULT
@@ -117,11 +125,15 @@ class Door:
 DOORS: Final = (
     Door("beanstalk", "the beanstalkd protocol"),
     Door("bunqueue", "the bunqueue protocol"),
+    Door("http", "HTTP: topics, and bunqueue's own API"),
 )
 
 # Names the originals read from the environment; one of our own goes before.
 ORIGINAL_VARIABLES: Final = {
     "AUTH_TOKENS": "auth_token",
+    "METRICS_AUTH": "metrics_auth",
+    "CORS_ALLOW_ORIGIN": "cors_origin",
+    "TOPICS_API_KEYS": "topics_key",
     "RATE_LIMIT_MAX_REQUESTS": "request_limit",
     "RATE_LIMIT_WINDOW_MS": "request_window_ms",
     "WEBHOOK_MAX_RETRIES": "webhook_retries",
@@ -260,6 +272,22 @@ SETTINGS: Final = (
         "auth_token",
         Words("T,..."),
         "Tokens of which a bunqueue client must know one (also AUTH_TOKENS).",
+    ),
+    Setting(
+        "metrics_auth",
+        Switch(),
+        "Ask for such a token at /prometheus too (also METRICS_AUTH).",
+    ),
+    Setting(
+        "cors_origin",
+        Words("ORIGIN"),
+        "The origin whose pages may use bunqueue's HTTP API, * for any (also CORS_ALLOW_ORIGIN).",
+    ),
+    Setting(
+        "topics_key",
+        Words("K,..."),
+        "Keys of which a topics client must know one: KEY, KEY:SCOPES or KEY:SCOPES:PREFIXES "
+        "(also TOPICS_API_KEYS).",
     ),
     Setting(
         "request_limit",

@@ -6,7 +6,7 @@ Time moves from one due timer to the next, so that what should happen at a momen
 """
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from jobyard.engine.tick import tick
 from jobyard.journal.storage import Storage
@@ -65,10 +65,17 @@ class StillLife(Surroundings):
         self.posts.append((webhook_id, url, secret, event, body))
 
 
+class Resumable(Protocol):
+    """A connection without a socket."""
+
+    def resume(self) -> None:
+        """Let the session go on."""
+
+
 class Ears(Peer):
     """Remembers that its session has something to say or to go on with."""
 
-    def __init__(self, stirred: deque["BareClient"], owner: "BareClient") -> None:
+    def __init__(self, stirred: deque[Resumable], owner: Resumable) -> None:
         self._stirred = stirred
         self._owner = owner
 
@@ -195,7 +202,7 @@ class BareBunqueue:
         self.life = StillLife()
         self.door = BunqueueDoor(self.yard, self.life, now_ms)
         self.entrance = BunqueueEntrance(self.door)
-        self.stirred: deque[BareClient] = deque()
+        self.stirred: deque[Resumable] = deque()
 
     def connect(self) -> BareClient:
         """Open a connection."""

@@ -333,7 +333,7 @@ class Client:
 
 
 class Yard:
-    """A Jobyard server with both doors, that can be killed and started again."""
+    """A Jobyard server with both doors or more, that can be killed and started again."""
 
     def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
         self._flags = flags
@@ -342,6 +342,8 @@ class Yard:
         self._clients: list[Client] = []
         self.bunqueue: tuple[str, int] = ("", 0)
         self.beanstalk: tuple[str, int] = ("", 0)
+        # Where a flag opened that door.
+        self.http: tuple[str, int] = ("", 0)
 
     @property
     def process(self) -> Process:
@@ -369,7 +371,9 @@ class Yard:
             process.close()
             raise
         self._process = process
-        for name in ("bunqueue", "beanstalk"):
+        for name in ("bunqueue", "beanstalk", "http"):
+            if name not in ready:
+                continue
             address = parse_address(ready[name])
             assert isinstance(address, tuple)
             setattr(self, name, address)

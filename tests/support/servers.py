@@ -53,7 +53,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self.stderr,
             # The beanstalk door alone, unless a flag opens another.
-            env={**os.environ, "JOBYARD_BUNQUEUE": "off", **(env or {})},
+            env={**os.environ, "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off", **(env or {})},
             pass_fds=pass_fds,
             cwd=cwd,
         )
@@ -209,7 +209,7 @@ def run_to_end(command: list[str], *, cwd: Path | None = None) -> subprocess.Com
             timeout=END_S,
             check=False,
             cwd=cwd,
-            env={**os.environ, "JOBYARD_BUNQUEUE": "off"},
+            env={**os.environ, "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off"},
         )
     except subprocess.TimeoutExpired as error:
         raise ServerFailed(f"{command} still runs; stdout: {error.stdout!r}") from error

@@ -234,6 +234,7 @@ def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
         sync_interval_ms=sync_interval_ms,
         beanstalk=address.text,
         bunqueue=DOOR_OFF,
+        http=DOOR_OFF,
         allow_public_bind=True,
         socket_fds=fds[:1],
         user=flags.user,

@@ -114,6 +114,10 @@ class Committer(Commits):
         self._failure: StorageFailed | None = None
         self.commits_count = 0
 
+    def mean_sync_us(self) -> int:
+        """Return how long a sync takes these days; 0 if none is waited for."""
+        return int(self._mean_sync_s * 1e6) if self._durability == SYNC else 0
+
     def turn(self, now_ms: int) -> int:
         """Commit what someone waits for; return when to be called again at the latest.
 

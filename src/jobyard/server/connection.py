@@ -94,6 +94,10 @@ class Connection(Stirrable):
         self._may_resume = True
         self._come_back()
 
+    def unsent_size(self) -> i64:
+        """Return how much of what the session wrote has not left yet."""
+        return self._outbox.held_bytes + len(self._backlog)
+
     def _come_back(self) -> None:
         if not self._is_stirred:
             self._is_stirred = True
@@ -201,13 +205,14 @@ class Connection(Stirrable):
         if self.is_closed:
             return
         self.is_closed = True
+        # It may want to know whether all it wrote has left.
+        self._session.closed(now_ms)
         if self._backlog:
             self._loop.stuck_count -= 1
             self._backlog = b""
         self._outbox.discard()
         self._loop.forget(self)
         self._sock.close()
-        self._session.closed(now_ms)
 
     def _watch(self, events: int) -> None:
         if events != self._events and not self.is_closed:

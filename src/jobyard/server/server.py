@@ -25,6 +25,7 @@ from jobyard.journal.journal import Journal
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from jobyard.server.facts import ProcessFacts
+from jobyard.server.http import ServerStopwatch, open_http
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
@@ -36,6 +37,9 @@ from jobyard.sessions.beanstalk.door import BeanstalkDoor
 from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
+from jobyard.sessions.http.session import HttpEntrance
+from jobyard.sessions.topics.door import TopicsDoor
+from jobyard.sessions.topics.keys import read_keys
 
 if TYPE_CHECKING:
     from jobyard.sessions.session import Entrance
@@ -112,12 +116,18 @@ class Server:
         self._bunqueue = BunqueueDoor(self._yard, self._surroundings, now_ms)
         self._bunqueue.webhooks.allows_private = config.allow_private_webhooks
         self._bunqueue.tokens = [one.encode() for one in config.auth_token.split(",") if one]
+        self._bunqueue.guards_metrics = config.metrics_auth
+        self._bunqueue.origin = config.cors_origin
         self._bunqueue.requests_max = config.request_limit
         self._bunqueue.window_ms = config.request_window_ms
         self._bunqueue.idle_ms = config.frame_timeout_ms
+        topics = TopicsDoor(self._yard, now_ms)
+        topics.keys = read_keys(config.topics_key)
+        self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
         self._entrances: dict[str, Entrance] = {
             "beanstalk": BeanstalkEntrance(door),
             "bunqueue": BunqueueEntrance(self._bunqueue),
+            "http": HttpEntrance(self._http),
         }
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
@@ -305,6 +315,7 @@ class Server:
     def _refuse_new(self) -> None:
         self._beanstalk.is_draining = True
         self._bunqueue.is_draining = True
+        self._http.is_draining = True
 
     def _say_ready(self) -> None:
         words = [f"{name}={listener.text}" for name, listener in self._doors.items()]

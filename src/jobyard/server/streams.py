@@ -167,14 +167,18 @@ class _Ears(Stirrable):
 
     def lost(self) -> None:
         self._is_lost = True
-        self._outbox.discard()
         self._session.closed(self._turns.clock.now_ms())
+        self._outbox.discard()
         self._turns.schedule()
 
     def stirred(self) -> None:
         """Let the session go on at the end of this turn."""
         self._may_resume = True
         self._come_back()
+
+    def unsent_size(self) -> int:
+        """Return how much of what the session wrote has not left yet."""
+        return int(self._outbox.held_bytes) + self._transport.get_write_buffer_size()
 
     def _come_back(self) -> None:
         if not self._is_stirred:
@@ -199,7 +203,7 @@ class _Ears(Stirrable):
         if len(session.out) > 0:
             self._outbox.hand(session.take_output(), session.awaits)
         self._turns.schedule()
-        unsent = self._outbox.held_bytes + self._transport.get_write_buffer_size()
+        unsent = self.unsent_size()
         if session.is_finished:
             if self._outbox.is_empty():
                 self._transport.close()

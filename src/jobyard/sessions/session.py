@@ -15,6 +15,10 @@ class Peer(Sink):
     def stirred(self) -> None:
         """Note that output appeared, or input may go on, outside the session's own `receive`."""
 
+    def unsent_size(self) -> i64:
+        """Return how much of what the session wrote has not left yet."""
+        return 0
+
 
 # Output that makes a session pause until the peer has read it: one small request can ask for a
 # body of any size, over and over.

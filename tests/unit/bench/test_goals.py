@@ -4,7 +4,7 @@ import pytest
 
 from bench.figures import Figures
 from bench.goals import GOALS, Goal, judge
-from bench.scenarios import SCENARIOS, bunqueue, floor, growth, memory, recovery, throughput
+from bench.scenarios import SCENARIOS, bunqueue, floor, growth, http, memory, recovery, throughput
 from bench.servers import KINDS
 
 AT_LEAST = Goal("speed", "a", "b", at_least=1.15)
@@ -39,6 +39,7 @@ def test_what_was_not_measured_is_neither_met_nor_short() -> None:
 def test_bounds_are_written_with_their_direction() -> None:
     assert AT_LEAST.bound() == ">= 1.15 x"
     assert AT_MOST.bound() == "<= 450 B"
+    assert Goal("n", "a", at_least=1_000_000, unit="records/s").bound() == ">= 1,000,000 records/s"
 
 
 def test_the_verdict_knows_the_rounds_it_stands_for() -> None:
@@ -56,6 +57,7 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
     servers = {
         "throughput": throughput.SERVERS,
         "bunqueue": bunqueue.SERVERS,
+        "http": http.SERVERS,
         "floor": floor.SERVERS,
         "memory": memory.SERVERS,
         "recovery": recovery.SERVERS,
@@ -67,6 +69,17 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
             assert scenario in SCENARIOS
             assert server in servers[scenario]
             assert server in KINDS
+
+
+def test_the_goals_of_the_http_door_are_about_loads_it_is_put_under() -> None:
+    figures = [goal.figure for goal in GOALS if goal.figure.startswith("http.")]
+    assert len(figures) == 7
+    for figure in figures:
+        _, server, load, measure = figure.split(".")
+        assert server in http.YARDS
+        assert (load, measure) == ("streams", "p99_us") or (
+            load in http.LOADS and measure == "records_per_s"
+        )
 
 
 def test_goal_titles_are_told_apart() -> None:

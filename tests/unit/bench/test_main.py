@@ -1,18 +1,33 @@
 """The whole run, as short as it can be: servers start, figures come, nothing stays behind."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from bench.__main__ import WORKSHOP, main
+from bench.__main__ import ROOT, main
+from bench.floors import Floors
 from bench.rivals import find_bunqueue
+from bench.wrk import find_wrk
 
 needs_rival = pytest.mark.skipif(
     shutil.which("beanstalkd") is None or shutil.which("cc") is None,
     reason="needs beanstalkd and a C compiler",
 )
+
+
+@pytest.fixture(scope="module")
+def shared_workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workshop")
+
+
+@pytest.fixture(autouse=True)
+def workshop(shared_workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of this run's own: the tests of another build may run beside it."""
+    monkeypatch.setattr("bench.__main__.WORKSHOP", shared_workshop)
+    return shared_workshop
 
 
 def only_document(folder: Path) -> dict[str, dict[str, object]]:
@@ -22,8 +37,9 @@ def only_document(folder: Path) -> dict[str, dict[str, object]]:
 
 
 @needs_rival
-def test_a_quick_run_measures_the_rival(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = set(WORKSHOP.glob("run-*"))
+def test_a_quick_run_measures_the_rival(
+    tmp_path: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--quick", "--seconds", "0.05", "--servers", "beanstalkd,beanstalkd-unsynced"]
     arguments += ["--scenarios", "throughput,memory,recovery", "--jobs", "2000"]
     assert main([*arguments, "--results", str(tmp_path)]) == 0
@@ -35,7 +51,7 @@ def test_a_quick_run_measures_the_rival(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr()
     assert "QUICK RUN" in printed.out
     assert "goals: 0 met, 0 short" in printed.out
-    assert set(WORKSHOP.glob("run-*")) <= before
+    assert not list(workshop.glob("run-*"))
 
 
 @pytest.mark.skipif(
@@ -60,6 +76,46 @@ def test_a_rival_that_is_not_there_is_left_out(
     assert main([*arguments, "--results", str(tmp_path)]) == 0
     assert "NO RIVAL: bunqueue is not installed" in capsys.readouterr().out
     assert only_document(tmp_path)["figures"] == {}
+
+
+def test_without_wrk_the_loads_over_http_are_left_out_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.__main__.find_wrk", lambda: None)
+    arguments = ["--quick", "--servers", "beanstalkd", "--scenarios", "http"]
+    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    assert "NO WRK: write, write100, diff256, diff1000, claim8" in capsys.readouterr().out
+    found = only_document(tmp_path)
+    assert found["machine"]["wrk"] is None
+    assert found["figures"] == {}
+
+
+@pytest.mark.skipif(find_wrk() is None or shutil.which("cc") is None, reason="needs wrk and cc")
+def test_the_http_floor_is_measured_where_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Plain, from the sources: compiling takes minutes.
+    plain = Path(f"{ROOT / 'bench'}{os.pathsep}{ROOT / 'src'}")
+    monkeypatch.setattr("bench.__main__.build_floors", lambda _folder, _root: Floors(plain))
+    arguments = ["--quick", "--servers", "httpecho", "--scenarios", "http"]
+    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    figures = only_document(tmp_path)["figures"]
+    assert "http.httpecho.write.server_us_per_record" in figures
+    assert not any("diff" in name or "streams" in name for name in figures)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--scenarios", "bunqueue"], ["--scenarios", "http", "--servers", "beanstalkd"]]
+)
+def test_floors_nobody_asked_for_are_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("bench.__main__.find_bunqueue", lambda _root: None)
+    monkeypatch.setattr("bench.__main__.probe_yard", lambda _root: None)
+    monkeypatch.setattr(
+        "bench.__main__.build_floors", lambda _folder, _root: pytest.fail("built floors")
+    )
+    assert main(["--quick", *arguments, "--results", str(tmp_path)]) == 0
 
 
 def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

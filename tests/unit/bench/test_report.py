@@ -74,6 +74,26 @@ def test_bundles_are_told_in_jobs() -> None:
     assert row.split()[:5] == ["bunqueue", "4x1x50", "1,500", "1,500-1,500", "600.00"]
 
 
+def test_the_http_door_is_told_in_records() -> None:
+    figures = Figures()
+    prefix = "http.jobyard-http-durable"
+    for name, value in {
+        "write100.records_per_s": 300_000.0, "write100.server_us_per_record": 2.5,
+        "streams.records_per_s": 1000.0, "streams.p99_us": 4321.0, "streams.late_max_us": 55.0,
+        "streams.load_core_share": 0.07, "log.bytes_per_record": 210.0, "log.ready_seconds": 0.7,
+    }.items():  # fmt: skip
+        figures.add(f"{prefix}.{name}", value)
+    text = render(FACTS, figures, [], [])
+    loads, streams, logs = (part for part in text.split("\n\n") if part.startswith("http:"))
+    assert "records/s" in loads
+    row = loads.splitlines()[-1].split()
+    assert row[1:5] == ["write100", "300,000", "300,000-300,000", "2.50"]
+    row = streams.splitlines()[-1].split()
+    assert row[1:7] == ["1,000", "-", "4,321", "-", "55", "-"]
+    assert row[-2:] == ["7", "%"]
+    assert logs.splitlines()[-1].split()[1:3] == ["210", "0.700"]
+
+
 def test_the_document_is_named_for_date_commit_and_machine(tmp_path: Path) -> None:
     figures = measured()
     found = document(FACTS, {"rounds": 3}, figures, judge(figures), [])

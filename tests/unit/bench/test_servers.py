@@ -28,7 +28,7 @@ def stable_with_yard(tmp_path: Path, source: str) -> Stable:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "__main__.py").write_text(source)
-    doors = ("beanstalk", "bunqueue")
+    doors = ("beanstalk", "bunqueue", "http")
     return Stable(tmp_path / "servers", python_path=str(tmp_path / "path"), doors=doors)
 
 
@@ -50,10 +50,15 @@ def test_a_yard_serves_when_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("jobyard-memory", "--memory --beanstalk 127.0.0.1:0 --bunqueue off"),
-        ("jobyard-durable", "--data DATA --beanstalk 127.0.0.1:0 --bunqueue off"),
-        ("jobyard-bunqueue-memory", "--memory --beanstalk off --bunqueue 127.0.0.1:0"),
-        ("jobyard-bunqueue-durable", "--data DATA --beanstalk off --bunqueue 127.0.0.1:0"),
+        ("jobyard-memory", "--memory --beanstalk 127.0.0.1:0 --bunqueue off --http off"),
+        ("jobyard-durable", "--data DATA --beanstalk 127.0.0.1:0 --bunqueue off --http off"),
+        ("jobyard-bunqueue-memory", "--memory --beanstalk off --bunqueue 127.0.0.1:0 --http off"),
+        (
+            "jobyard-bunqueue-durable",
+            "--data DATA --beanstalk off --bunqueue 127.0.0.1:0 --http off",
+        ),
+        ("jobyard-http-memory", "--memory --beanstalk off --bunqueue off --http 127.0.0.1:0"),
+        ("jobyard-http-durable", "--data DATA --beanstalk off --bunqueue off --http 127.0.0.1:0"),
     ],
 )
 def test_a_yard_is_started_the_documented_way(tmp_path: Path, name: str, expected: str) -> None:
@@ -91,7 +96,8 @@ def test_no_setting_leaks_in_from_the_terminal(
     monkeypatch.setenv("JOBYARD_DURABILITY", "os")
     monkeypatch.setenv("AUTH_TOKENS", "a")
     monkeypatch.setenv("RATE_LIMIT_MAX_REQUESTS", "1")
-    words = "('JOBYARD', 'AUTH', 'RATE')"
+    monkeypatch.setenv("TOPICS_API_KEYS", "a")
+    words = "('JOBYARD', 'AUTH', 'RATE', 'TOPICS')"
     source = (
         "import os, sys\n"
         f"sys.exit(' '.join(n for n in os.environ if any(w in n for w in {words})) + '.')"

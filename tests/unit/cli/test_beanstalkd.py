@@ -49,6 +49,7 @@ def test_no_flags_are_the_originals_defaults() -> None:
         sync_interval_ms=50,
         beanstalk="0.0.0.0:11300",
         bunqueue="off",
+        http="off",
         allow_public_bind=True,
         max_job_size=65535,
         segment_size=10 * 1024 * 1024,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobyard.cli.serve import check_doors
-from jobyard.config import SETTINGS, Config, Settled, Switch
+from jobyard.config import DOORS, SETTINGS, Config, Settled, Switch
 from jobyard.errors import StartRefused
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def test_another_file_can_be_named(terminal: "Terminal", tmp_path: Path) -> None
         ("--data d --memory", ": --memory and --data exclude each other"),
         ("--beanstalk :x", ": --beanstalk: 'x' is not a port (0 to 65535)"),
         (
-            "--beanstalk off --bunqueue off",
-            ": there is no door left to serve: --beanstalk is off, --bunqueue is off",
+            "--beanstalk off --bunqueue off --http off",
+            ": there is no door left to serve: "
+            + ", ".join(f"--{door.name} is off" for door in DOORS),
         ),
         ("--config none", ": none: there is no such file"),
     ],
@@ -125,5 +126,5 @@ def test_help_shows_every_setting_with_its_default(terminal: "Terminal") -> None
 
 def test_help_offers_no_door_that_is_not_built(terminal: "Terminal") -> None:
     text = terminal.type("serve", "--help").out
-    for door in ("--glidemq", "--http", "--tls", "--topics"):
+    for door in ("--glidemq", "--tls"):
         assert door not in text

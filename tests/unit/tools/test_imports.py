@@ -52,7 +52,7 @@ def test_an_import_upwards_is_found(tmp_path: Path, path: str, text: str) -> Non
     ("path", "text"),
     [
         ("src/jobyard/sessions/beanstalk.py", "from jobyard.sessions import bunqueue"),
-        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.http.page import A"),
+        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.topics.work import A"),
         ("src/jobyard/sessions/glidemq_keys.py", "import jobyard.sessions.beanstalk.put"),
         ("src/jobyard/sessions/session.py", "from jobyard.sessions.beanstalk import put"),
     ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
-from jobyard.engine.put import Wish, enter, make_room, room_for
+from jobyard.engine.put import Wish, enter, make_room, make_way, make_way_for, room_for
 from jobyard.engine.queues import hold_watch, open_queue
 from jobyard.engine.take import offer, take_one, wait
 from jobyard.errors import Refused, StorageFull, YardFull
@@ -85,6 +85,9 @@ def push_wish(
     extra = wish.extra
     parent: Job | None = None
     before: i64 = 0
+    if queue.config is not None:
+        # Ahead of all that is tied to other jobs: one of them may have to make way.
+        make_way(yard, queue, 1, len(wish.body), room, now_ms)
     if extra is not None:
         check_group_size(queue, wish, fields)
         kin.link_members(yard, wish, fields, {}, queue.name)
@@ -132,6 +135,7 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
     _refuse_if_draining(session)
     queue = open_queue(yard, queue_text)
     wishes = _read_wishes(session, queue, entries, now_ms)
+    make_way_for(yard, queue, wishes, now_ms)
     ties = kin.link_all(yard, queue.name, wishes, entries)
     _refuse_any_taken(yard, queue, wishes, now_ms)
     room: i64 = ties.room()

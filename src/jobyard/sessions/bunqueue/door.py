@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, trait
 
 from jobyard.engine.dead import watch
 from jobyard.model.queue import Holder, Lease, Waiter
@@ -39,6 +39,17 @@ class Nobody(Holder):
         raise AssertionError((waiter.key, is_deadline_soon))
 
 
+@trait
+class Onlooker:
+    """Somebody who wants to know what is done beside the life of jobs."""
+
+    def did(self, request: Request, answer: Answer) -> None:
+        """Take note of a command that was granted."""
+
+    def tell(self, name: str, fields: dict[str, object]) -> None:
+        """Take note of something that no command did."""
+
+
 @final
 class BunqueueDoor:
     """State common to the bunqueue sessions of one server."""
@@ -50,6 +61,9 @@ class BunqueueDoor:
         self.is_draining: bool = False
         self.commands: dict[bytes, Command] = {}
         self.tokens: list[bytes] = []
+        # Whether scrapers must know one of them too, and whose pages may call over HTTP.
+        self.guards_metrics: bool = False
+        self.origin: str = "*"
         # Requests of one connection in one window; 0 for no limit.
         self.requests_max: i64 = 0
         self.window_ms: i64 = 60_000
@@ -65,6 +79,11 @@ class BunqueueDoor:
         self.webhooks = Webhooks(yard, surroundings)
         self.rates = Rates(now_ms)
         self.sessions_count: i64 = 0
+        # Those who listen over HTTP.
+        self.sockets_count: i64 = 0
+        self.streams_count: i64 = 0
+        # None while nobody listens.
+        self.onlooker: Onlooker | None = None
         self.pushed_count: i64 = 0
         self.pulled_count: i64 = 0
         self.completed_count: i64 = 0

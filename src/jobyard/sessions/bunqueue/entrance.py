@@ -23,4 +23,10 @@ class BunqueueEntrance(Entrance):
 
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""
-        return BunqueueSession(self._door, peer)
+        session = BunqueueSession(self._door, peer)
+        session.is_counted = True
+        door = self._door
+        door.sessions_count += 1
+        if door.onlooker is not None:
+            door.onlooker.tell("client:connected", {"transport": "tcp"})
+        return session

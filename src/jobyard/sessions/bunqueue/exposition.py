@@ -144,8 +144,12 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
     labels = f'version="{VERSION}",jobyard_version="{__version__}"'
     text.lines.append(f"bunqueue_build_info{{{labels}}} 1")
     text.begin("bunqueue_connections", "gauge", "Connections.")
-    for transport, count in (("tcp", int(door.sessions_count)), ("websocket", 0), ("sse", 0)):
-        text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {count}')
+    for transport, count in (
+        ("tcp", door.sessions_count),
+        ("websocket", door.sockets_count),
+        ("sse", door.streams_count),
+    ):
+        text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {int(count)}')
 
 
 def _tell_queues(text: _Text, door: BunqueueDoor) -> None:

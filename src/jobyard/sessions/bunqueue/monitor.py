@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.lists import Choice, count_of, page, prioritized_count
 from jobyard.engine.schedule import crons_of
+from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import Outcome
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
@@ -38,6 +39,13 @@ SAMPLE_JOBS: Final = 20
 DASHBOARD_QUEUES: Final = 1000
 DASHBOARD_JOBS: Final = 50
 PREVIEW_JOBS: Final = 10
+
+# Not measured: two looks at the clock would cost more than many a command does. Dashboards fail
+# where they find no number.
+_UNMEASURED: Final = {"pushMs": 0, "pullMs": 0, "ackMs": 0}
+_UNMEASURED_PERCENTILES: Final = {
+    word: {"p50": 0, "p95": 0, "p99": 0} for word in ("push", "pull", "ack")
+}
 
 
 def hello(_session: BunqueueSession, request: Request) -> Answer:
@@ -80,7 +88,7 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
     """Stats: what there is now, under the names of the protocol and of the original."""
     yard = session.yard
     door = session.door
-    door.rates.look(door.pushed_count, door.pulled_count, request.now_ms)
+    rates = throughput(door, request.now_ms)
     waiting = int(yard.ready_count)
     active = int(yard.leased_count)
     return {
@@ -95,9 +103,23 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
             "completed": int(yard.done_count),
             "failed": int(door.failed_count),
             "uptime": int(request.now_ms - door.started_ms),
-            "pushPerSec": door.rates.push_rate,
-            "pullPerSec": door.rates.pull_rate,
+            "pushPerSec": rates["pushPerSec"],
+            "pullPerSec": rates["pullPerSec"],
         }
+    }
+
+
+def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
+    """Return how much is done in a second these days."""
+    rates = door.rates
+    rates.look(
+        door.pushed_count, door.pulled_count, now_ms, door.completed_count, door.failed_count
+    )
+    return {
+        "pushPerSec": rates.push_rate,
+        "pullPerSec": rates.pull_rate,
+        "completePerSec": rates.complete_rate,
+        "failPerSec": rates.fail_rate,
     }
 
 
@@ -209,12 +231,28 @@ def compact_memory(session: BunqueueSession, _request: Request) -> Answer:
 # -- dashboards --------------------------------------------------------------------------------
 
 
+def _collections(yard: Yard) -> dict[str, object]:
+    """Return the sizes of what is held, under the names of the original where it has one."""
+    return {
+        "jobs": int(yard.jobs.count),
+        "queues": len(yard.queues),
+        "customIds": len(yard.names.custom),
+        "jobIndex": int(yard.jobs.count),
+        "customIdMap": len(yard.names.custom),
+        "completedJobs": int(yard.done_count),
+        "jobLocks": int(yard.leased_count),
+        "processingTotal": int(yard.leased_count),
+        "queuedTotal": int(yard.ready_count),
+        "delayedHeapTotal": int(yard.delayed_count),
+        "waitingDepsTotal": int(yard.blocked_count),
+    }
+
+
 def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
     """DashboardOverview: everything at a glance."""
     door = session.door
     yard = session.yard
     now_ms = request.now_ms
-    door.rates.look(door.pushed_count, door.pulled_count, now_ms)
     door.workers.drop_lost(now_ms)
     wait_ms, run_ms = recent_averages(door)
     workers = worker_stats(door, now_ms)
@@ -233,17 +271,13 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
             "totalFailed": int(door.failed_count),
             "uptime": int(now_ms - door.started_ms),
         },
-        "throughput": {
-            "pushPerSec": door.rates.push_rate,
-            "pullPerSec": door.rates.pull_rate,
+        "throughput": throughput(door, now_ms),
+        "latency": {
+            "averages": {"waitMs": wait_ms, "processingMs": run_ms, **_UNMEASURED},
+            "percentiles": _UNMEASURED_PERCENTILES,
         },
-        "latency": {"averages": {"waitMs": wait_ms, "processingMs": run_ms}, "percentiles": {}},
         "memory": {"heapUsed": memory_mb, "heapTotal": memory_mb, "rss": memory_mb},
-        "collections": {
-            "jobs": int(yard.jobs.count),
-            "queues": len(yard.queues),
-            "customIds": len(yard.names.custom),
-        },
+        "collections": _collections(yard),
         "workers": {"total": workers["total"], "active": workers["active"], "list": rows},
         "crons": [cron_value(cron) for cron in crons_of(yard).by_name.values()],
         "storage": storage_value(door),
@@ -277,8 +311,15 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer:
     rows: list[object] = [
         queue_row(queues[name], request.now_ms) for name in names[offset : offset + limit]
     ]
-    now_ms = float(session.door.wall_ms(request.now_ms))
-    return {"data": {"queues": rows, "total": len(names), "timestamp": now_ms}}
+    return {
+        "data": {
+            "queues": rows,
+            "total": len(names),
+            "limit": limit,
+            "offset": offset,
+            "timestamp": float(session.door.wall_ms(request.now_ms)),
+        }
+    }
 
 
 def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
@@ -288,9 +329,14 @@ def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
     name = options.queue_name(fields)
     queue = session.yard.queues.get(name)
     is_held = queue is not None and is_paused(queue, request.now_ms)
+    counts = get_job_counts(session, request)["counts"]
+    assert isinstance(counts, dict)
+    meters = session.yard.meters.get(name)
+    counts["totalCompleted"] = 0 if meters is None else int(meters.done.total)
+    counts["totalFailed"] = 0 if meters is None else int(meters.failed.total)
     data: dict[str, object] = {
         "name": name,
-        "counts": get_job_counts(session, request)["counts"],
+        "counts": counts,
         "paused": is_held,
         "priorityCounts": get_counts_per_priority(session, request)["counts"],
         "dlqPreview": [] if queue is None else _dead_preview(door, queue),

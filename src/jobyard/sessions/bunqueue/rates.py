@@ -1,4 +1,4 @@
-"""Pushes and pulls a second, as moving averages that need no clock of their own.
+"""Pushes, pulls and ends a second, as moving averages that need no clock of their own.
 
 They are brought up to date when somebody asks; who asks more than once a second is told the same.
 """
@@ -20,10 +20,16 @@ class Rates:
         self._since_ms: i64 = now_ms
         self._pushed: i64 = 0
         self._pulled: i64 = 0
+        self._completed: i64 = 0
+        self._failed: i64 = 0
         self.push_rate: float = 0.0
         self.pull_rate: float = 0.0
+        self.complete_rate: float = 0.0
+        self.fail_rate: float = 0.0
 
-    def look(self, pushed: i64, pulled: i64, now_ms: i64) -> None:
+    def look(
+        self, pushed: i64, pulled: i64, now_ms: i64, completed: i64 = 0, failed: i64 = 0
+    ) -> None:
         """Bring the averages up to date from what has been counted so far."""
         passed_ms = now_ms - self._since_ms
         if passed_ms < LEAST_MS:
@@ -34,6 +40,11 @@ class Rates:
         seconds = float(passed_ms) / 1000.0
         self.push_rate += weight * (float(pushed - self._pushed) / seconds - self.push_rate)
         self.pull_rate += weight * (float(pulled - self._pulled) / seconds - self.pull_rate)
+        done = float(completed - self._completed) / seconds
+        self.complete_rate += weight * (done - self.complete_rate)
+        self.fail_rate += weight * (float(failed - self._failed) / seconds - self.fail_rate)
         self._since_ms = now_ms
         self._pushed = pushed
         self._pulled = pulled
+        self._completed = completed
+        self._failed = failed

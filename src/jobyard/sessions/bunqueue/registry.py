@@ -60,6 +60,9 @@ def register_worker(session: BunqueueSession, request: Request) -> Answer:
         raise Refused(f"queues must have at most {QUEUES_MAX} entries")
     concurrency = options.number(fields, b"concurrency", 1, 0, COUNT_MAX)
     worker_id = _short_text(fields, b"workerId", NAME_MAX) or new_uuid(door, now_ms)
+    if len(session.worker_ids) >= WORKERS_MAX:
+        # Those that came without a connection of their own never say that they went.
+        door.workers.drop_lost(now_ms)
     if len(session.worker_ids) >= WORKERS_MAX and worker_id not in session.worker_ids:
         raise Refused(f"Too many workers on one connection (max {WORKERS_MAX})")
     worker = Worker(worker_id, name, queues, now_ms)

@@ -48,6 +48,10 @@ NIL: Final = 0xC0
 DEPTH_MAX: Final = 512
 
 
+# In place of the name of a queue: longer than any that is compared, so that none is equal to it.
+_NO_NAME: Final = bytes(32)
+
+
 @final
 class Patience(Alarm):
     """Gives up on a frame of which no more comes."""
@@ -71,6 +75,9 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self.yard = door.yard
         self.book = door.yard.new_book(self)
         self.is_known: bool = not door.tokens
+        # A connection to the bunqueue door.
+        self.is_counted: bool = False
+        self.is_limited: bool = True
         self.plain_terms: Terms = PLAIN_TERMS
         # Those of the last pull with an owner; a worker says the same every time.
         self.owned_terms: Terms | None = None
@@ -82,7 +89,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         # Workers that registered here leave with the connection.
         self.worker_ids: list[str] = []
         # The queue named last: a client names the same one over and over.
-        self._queue_name: bytes = b""
+        self._queue_name: bytes = _NO_NAME
         self._queue_text: str = ""
         self._parts: list[bytes] = []
         self._have: i64 = 0
@@ -92,7 +99,6 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self._input_ended: bool = False
         self._window_ends_ms: i64 = 0
         self._requests: i64 = 0
-        door.sessions_count += 1
 
     # -- the session ---------------------------------------------------------------------------
 
@@ -192,11 +198,17 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         if self.events_of is not None:
             self.events_of = None
             self.yard.bus.remove(self)
+        onlooker = self.door.onlooker
         for worker_id in self.worker_ids:
             self.door.workers.leave(worker_id)
+            if onlooker is not None:
+                onlooker.tell("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.book, self.door.orphans, now_ms)
         self._parts = []
-        self.door.sessions_count -= 1
+        if self.is_counted:
+            self.door.sessions_count -= 1
+            if onlooker is not None:
+                onlooker.tell("client:disconnected", {"transport": "tcp"})
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
@@ -208,7 +220,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         fields: Fields | None = None
         if end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX):
             fields = read_fields(data, at, end)
-        if self.door.requests_max > 0 and not self._may_ask(now_ms):
+        if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
             req_id = b"" if fields is None else _text_req_id(fields)
             self.refuse(req_id, "Rate limit exceeded")
             return
@@ -260,6 +272,9 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             answer = command(self, request)
             if answer is not None:
                 self.answer(request.req_id, answer)
+                onlooker = self.door.onlooker
+                if onlooker is not None:
+                    onlooker.did(request, answer)
 
     def queue_name(self, fields: Fields) -> str:
         """Return the name of the queue a command is about."""

@@ -24,3 +24,11 @@ def test_the_average_moves_towards_what_is_now() -> None:
     assert 0 < rates.push_rate < before
     rates.look(1000, 1000, 2000 + SPAN_MS)
     assert (rates.push_rate, rates.pull_rate) == (0.0, 0.0)
+
+
+def test_ends_are_told_apart() -> None:
+    rates = Rates(0)
+    rates.look(100, 100, 1000, 60, 20)
+    assert (rates.complete_rate, rates.fail_rate) == (60.0, 20.0)
+    rates.look(100, 100, 1000 + SPAN_MS, 60, 40)
+    assert (rates.complete_rate, rates.fail_rate) == (0.0, 2.0)

@@ -1,0 +1,56 @@
+"""The HTTP port put together: which APIs stand behind it, and the stopwatch they read."""
+
+import secrets
+import time
+from typing import final
+
+from mypy_extensions import i64
+
+from jobyard.engine.yard import Yard
+from jobyard.server.committer import Committer
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.http import BunqueueArea
+from jobyard.sessions.bunqueue.http import install as install_bunqueue
+from jobyard.sessions.http import openapi
+from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.routes import Routes
+from jobyard.sessions.topics.door import Lots, TopicsDoor
+from jobyard.sessions.topics.table import install as install_topics
+
+
+@final
+class ServerStopwatch(Stopwatch):
+    """The stopwatch of a running server."""
+
+    def __init__(self, committer: Committer | None) -> None:
+        self._committer = committer
+
+    def read_us(self) -> i64:
+        """Return microseconds since some moment."""
+        return time.perf_counter_ns() // 1000
+
+    def sync_us(self) -> i64:
+        """Return the mean time of the last syncs."""
+        return self._committer.mean_sync_us() if self._committer is not None else 0
+
+
+@final
+class ServerLots(Lots):
+    """What nobody can guess, from the system."""
+
+    def draw(self, size: i64) -> bytes:
+        """Return so many random bytes."""
+        return secrets.token_bytes(size)
+
+
+def open_http(
+    yard: Yard, bunqueue: BunqueueDoor, topics: TopicsDoor, stopwatch: Stopwatch
+) -> HttpDoor:
+    """Return the HTTP door with all its routes."""
+    bunqueue_area = BunqueueArea(bunqueue)
+    routes = Routes(bunqueue_area)
+    topics.lots = ServerLots()
+    install_bunqueue(routes, bunqueue_area)
+    install_topics(routes, topics)
+    openapi.install(routes)
+    return HttpDoor(yard, routes, stopwatch)

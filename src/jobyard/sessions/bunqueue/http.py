@@ -1,0 +1,265 @@
+"""bunqueue's own HTTP API as an area of the port: its tokens, its limit, its way of saying no.
+
+Walks the table of commands and pages and makes a route of every row; what a call says becomes the
+fields of the command that the row names.
+"""
+
+import json
+from hmac import compare_digest
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.http_clerk import Clerks, read_object
+from jobyard.sessions.bunqueue.http_events import EventCounter, Hub
+from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page
+from jobyard.sessions.bunqueue.http_socket import SocketCounter
+from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, Row
+from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
+from jobyard.wire.http1 import parse_query
+
+_BEARER: Final = "bearer "
+
+# Callers told apart in one window; all others beyond share one count.
+CALLERS_MAX: Final = 10_000
+ANYBODY: Final = ""
+
+_PREFLIGHT: Final = (
+    b"Access-Control-Allow-Methods: GET, POST, PUT, DELETE, OPTIONS\r\n"
+    b"Access-Control-Allow-Headers: Content-Type, Authorization\r\n"
+    b"Access-Control-Max-Age: 86400\r\n"
+)
+
+_REFUSAL: Final[Schema] = {
+    "title": "BunqueueRefusal",
+    "type": "object",
+    "required": ["ok", "error"],
+    "properties": {"ok": {"const": False}, "error": {"type": "string"}},
+}
+_ANSWER: Final[Schema] = {
+    "title": "BunqueueAnswer",
+    "anyOf": [
+        {
+            "type": "object",
+            "required": ["ok"],
+            "properties": {"ok": {"type": "boolean"}},
+            "additionalProperties": True,
+        },
+        {"type": "array"},
+    ],
+}
+
+# The words of the original, where it has some.
+_WORDS: Final = {
+    "not_found": "Not found",
+    "method_not_allowed": "Method not allowed",
+}
+
+
+@final
+class BunqueueArea(Area):
+    """Every path that is no topic's."""
+
+    def __init__(self, door: BunqueueDoor) -> None:
+        self.door = door
+        # A line of its own, whatever was set.
+        origin = "".join(door.origin.split()) or "null"
+        self._origin: bytes = f"Access-Control-Allow-Origin: {origin}\r\n".encode(
+            "ascii", "replace"
+        )
+        self.clerks = Clerks(door)
+        self.hub = Hub(self.clerks)
+        self._window_ends_ms: i64 = 0
+        self._asked: dict[str, int] = {}
+
+    # -- who may ask ---------------------------------------------------------------------------
+
+    def admit(self, call: Call, route: Route) -> None:
+        """Refuse a caller who asks too often, or without a token where one is asked for."""
+        action = route.action
+        if action == OPEN:
+            return
+        if self.door.requests_max > 0 and not self._may_ask(call):
+            wait_s = max(1, (self._window_ends_ms - call.now_ms + 999) // 1000)
+            header = b"Retry-After: %d\r\n" % wait_s
+            self._tell("ratelimit:hit")
+            raise HttpRefused(429, "rate_limited", "Rate limit exceeded", headers=header)
+        door = self.door
+        if action == SCRAPE and not door.guards_metrics:
+            return
+        if action == SCRAPE and not door.tokens:
+            error = "Metrics authentication is enabled but no tokens are configured"
+            raise HttpRefused(503, "no_tokens", error)
+        if door.tokens and not self._knows_token(call, route):
+            self._tell("auth:failed")
+            raise HttpRefused(401, "unauthorized", "Unauthorized")
+
+    def _tell(self, name: str) -> None:
+        onlooker = self.door.onlooker
+        if onlooker is not None:
+            onlooker.tell(name, {"transport": "http"})
+
+    def _may_ask(self, call: Call) -> bool:
+        if call.now_ms >= self._window_ends_ms:
+            self._window_ends_ms = call.now_ms + self.door.window_ms
+            self._asked.clear()
+        forwarded = call.header("x-forwarded-for")
+        caller = forwarded.split(",")[0].strip() or call.header("x-real-ip") or ANYBODY
+        if caller not in self._asked and len(self._asked) >= CALLERS_MAX:
+            caller = ANYBODY
+        count = self._asked.get(caller, 0) + 1
+        self._asked[caller] = count
+        return count <= self.door.requests_max
+
+    def _knows_token(self, call: Call, route: Route) -> bool:
+        shown = call.header("authorization")
+        token = shown[len(_BEARER) :].strip() if shown[: len(_BEARER)].lower() == _BEARER else ""
+        if not token and route.is_stream:
+            # Browsers cannot set a header on a stream of events or a WebSocket.
+            token = parse_query(call.request.query).get("token", "")
+        known = False
+        for one in self.door.tokens:
+            # All are compared, so that the time taken tells nothing.
+            known = compare_digest(one, token.encode("utf-8", "replace")) or known
+        return known
+
+    # -- what is said to everybody -------------------------------------------------------------
+
+    def refusal(self, refused: HttpRefused) -> bytes:
+        """Return the body that says no."""
+        error = _WORDS.get(refused.code, str(refused))
+        return json.dumps({"ok": False, "error": error}, separators=(",", ":")).encode()
+
+    def headers(self) -> bytes:
+        """Let pages of other origins read the answers."""
+        return self._origin
+
+    def preflight(self) -> bytes:
+        """Let pages of other origins ask."""
+        return _PREFLIGHT
+
+    # -- for the description of the API --------------------------------------------------------
+
+    def name(self) -> str:
+        """Return what the API is called."""
+        return "bunqueue"
+
+    def refusal_schema(self) -> Schema:
+        """Return the schema of a body that says no."""
+        return _REFUSAL
+
+    def answer_schema(self) -> Schema:
+        """Return the schema of any other body; some refusals come with status 200, too."""
+        return _ANSWER
+
+    def scopes(self, route: Route) -> list[str] | None:
+        """Return that a token is asked for, which allows everything; None if none is."""
+        return None if not self.door.tokens or route.action in (OPEN, SCRAPE) else []
+
+
+@final
+class RowCounter:
+    """Serves one row of the table."""
+
+    def __init__(self, clerks: Clerks, row: Row) -> None:
+        self._clerks = clerks
+        self._row = row
+
+    def serve(self, call: Call) -> None:
+        """Answer with what the command of the row answers."""
+        row = self._row
+        if row.command == "PULL" and call.request.method == "HEAD":
+            # Who only looks takes no job.
+            raise HttpRefused(
+                405, "method_not_allowed", "", headers=b"Allow: GET, OPTIONS, POST\r\n"
+            )
+        fields = self._body(call)
+        for at, name in enumerate(row.names):
+            fields[name] = call.params[at]
+        # Not the caller's to say.
+        fields.pop("cmd", None)
+        fields.pop("reqId", None)
+        if row.read is not None:
+            row.read(fields, parse_query(call.request.query))
+        self._clerks.serve(call, {"cmd": row.command, **fields}, row.refused, row.show)
+
+    def _body(self, call: Call) -> dict[str, object]:
+        kind = self._row.body
+        body = call.request.body
+        if kind == NO_BODY or (kind != BODY and not body.strip()):
+            return {}
+        try:
+            return read_object(body)
+        except HttpRefused:
+            if kind == ANY_BODY:
+                return {}
+            raise
+
+
+@final
+class PageCounter:
+    """Serves one page."""
+
+    def __init__(self, clerks: Clerks, page: Page) -> None:
+        self._clerks = clerks
+        self._page = page
+
+    def serve(self, call: Call) -> None:
+        """Answer with the page."""
+        self._page.serve(self._clerks, call)
+
+
+def install(routes: Routes, area: BunqueueArea) -> None:
+    """Add every route of the API."""
+    _add_rows(routes, area)
+    _add_pages(routes, area)
+    _add_streams(routes, area)
+
+
+def _add_rows(routes: Routes, area: BunqueueArea) -> None:
+    for row in ROWS:
+        body: Schema | None = None if row.body == NO_BODY else {"type": "object"}
+        shape = Shape(body, needs_body=row.body == BODY, query=named(row.query))
+        routes.add(
+            Route(
+                row.method,
+                row.pattern,
+                RowCounter(area.clerks, row).serve,
+                area,
+                summary=row.summary,
+                shape=shape,
+            )
+        )
+
+
+def _add_pages(routes: Routes, area: BunqueueArea) -> None:
+    for page in PAGES:
+        routes.add(
+            Route(
+                page.method,
+                page.pattern,
+                PageCounter(area.clerks, page).serve,
+                area,
+                action=page.action,
+                summary=page.summary,
+                shape=Shape(query=named(page.query), texts=page.texts),
+            )
+        )
+
+
+def _add_streams(routes: Routes, area: BunqueueArea) -> None:
+    events = EventCounter(area.hub)
+    sockets = SocketCounter(area.hub)
+    told = "Tell what happens as it happens."
+    spoken = "Take commands, and tell what happens, over a WebSocket."
+    for below in ("", "/queues/{queue}"):
+        routes.add(
+            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=told)
+        )
+        shape = Shape(answers={101: {}}, refusals=(400, 426, 503))
+        path = f"/ws{below}"
+        routes.add(
+            Route("GET", path, sockets.serve, area, is_stream=True, summary=spoken, shape=shape)
+        )

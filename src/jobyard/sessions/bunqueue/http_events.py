@@ -1,0 +1,378 @@
+"""What happens in the yard, told to those who listen over HTTP: the hub, and /events.
+
+The hub listens to the yard only while somebody listens to the hub, and for a while after, so that
+who comes back finds what was missed: the newest events are numbered and kept in a ring. Counts and
+states of the server are told as they are at the moment, have no number and are kept for nobody.
+Nothing is sent before it is on disk.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64, trait
+
+from jobyard.engine.alarm import Alarm
+from jobyard.engine.bus import FAILED, Event, Listener
+from jobyard.engine.schedule import crons_of
+from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.bunqueue.door import Answer, Onlooker
+from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of
+from jobyard.sessions.bunqueue.http_news import event_name, news_of
+from jobyard.sessions.bunqueue.http_pages import memory_of, part
+from jobyard.sessions.bunqueue.http_table import data_of
+from jobyard.sessions.bunqueue.registry import new_uuid
+from jobyard.sessions.bunqueue.request import Request
+from jobyard.sessions.bunqueue.shape import event_fields
+from jobyard.sessions.http.call import EVENT_STREAM, Call, HttpRefused, Pending
+from jobyard.wire import sse
+
+RING_SIZE: Final = 1000
+COUNTS_MS: Final = 10
+# Statistics are told with every beat, health with every second, all else with every sixth.
+BEAT_MS: Final = 5000
+HEALTH_BEATS: Final = 2
+STORAGE_BEATS: Final = 6
+# How long events are kept for somebody who may come back.
+LINGER_MS: Final = 300_000
+RETRY_MS: Final = 3000
+STREAMS_MAX: Final = 1000
+
+# Bits of a number that tell events of one boot apart; above them stands the boot.
+_BOOT_SHIFT: Final = 32
+
+_STREAM_HEADERS: Final = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+
+# As the original spells it, without a blank.
+_HEARTBEAT: Final = b":heartbeat\n\n"
+
+_COUNTED: Final = ("waiting", "prioritized", "active", "completed", "failed", "delayed")
+_SHOWN: Final = ("waiting", "active", "delayed", "dlq", "paused")
+
+
+@final
+class Happening:
+    """One thing to tell, in the words of every kind of listener."""
+
+    def __init__(self, number: i64, name: str, queue: str, wall_ms: i64, data: bytes) -> None:
+        # 0 for what is told once and not kept.
+        self.number: i64 = number
+        self.name = name
+        # Empty for what concerns the whole server.
+        self.queue = queue
+        self._wall_ms: i64 = wall_ms
+        self._data = data
+        # An event of the engine as they hear it who never said what they want.
+        self.raw: bytes = b""
+        self._block: bytes = b""
+        self._message: bytes = b""
+
+    def group(self) -> str:
+        """Return the pattern that means it and its like."""
+        return self.name.partition(":")[0] + ":*"
+
+    def block(self) -> bytes:
+        """Return it as a block of an event stream."""
+        if not self._block:
+            number = b"%d" % self.number if self.number > 0 else b""
+            self._block = sse.event(number, self.name.encode(), self._data)
+        return self._block
+
+    def message(self) -> bytes:
+        """Return it as a message of a WebSocket."""
+        if not self._message:
+            head = f'{{"event":"{self.name}","ts":{int(self._wall_ms)},"data":'
+            self._message = head.encode() + self._data + b"}"
+        return self._message
+
+
+@trait
+class Audience:
+    """Somebody who listens."""
+
+    def hear(self, happening: Happening) -> None:
+        """Take note of something."""
+
+    def beat(self, now_ms: i64) -> None:
+        """Show that the connection lives; called twice a minute."""
+
+
+@final
+class HubAlarm(Alarm):
+    """Calls the hub at a time."""
+
+    def __init__(self, ring: Callable[[int], None]) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._ring: Callable[[int], None] = ring
+
+    def ring(self, now_ms: i64) -> None:
+        """Do what is due."""
+        self._ring(int(now_ms))
+
+
+@final
+class Hub(Listener, Onlooker):
+    """All who listen, and what was told last."""
+
+    def __init__(self, clerks: Clerks) -> None:
+        self._clerks = clerks
+        self.door = clerks.door
+        self._yard = clerks.door.yard
+        self._audience: list[Audience] = []
+        self._is_listening: bool = False
+        # The first one has the number after this; numbers of other boots are all smaller or larger.
+        self.number: i64 = i64(self._yard.journal.epoch) << _BOOT_SHIFT
+        self._ring: list[Happening] = []
+        self._crons: set[str] = set()
+        self._uncounted: dict[str, None] = {}
+        self._beats: i64 = 0
+        self._counting = HubAlarm(self._tell_counts)
+        self._beating = HubAlarm(self._beat)
+        self._lingering = HubAlarm(self._stop_listening)
+
+    # -- who listens ---------------------------------------------------------------------------
+
+    def join(self, one: Audience, now_ms: i64) -> None:
+        """Tell somebody everything from now on."""
+        self._audience.append(one)
+        self._yard.disarm(self._lingering)
+        if len(self._audience) == 1:
+            self._beats = 0
+            self._yard.arm(self._beating, now_ms + BEAT_MS)
+        if not self._is_listening:
+            self._is_listening = True
+            self._yard.bus.add(self)
+            self.door.onlooker = self
+            self._crons = set(crons_of(self._yard).by_name)
+
+    def leave(self, one: Audience, now_ms: i64) -> None:
+        """Tell somebody no more."""
+        self._audience.remove(one)
+        if not self._audience:
+            self._yard.disarm(self._beating)
+            self._yard.arm(self._lingering, now_ms + LINGER_MS)
+
+    def _stop_listening(self, _now_ms: int) -> None:
+        self._is_listening = False
+        self._yard.bus.remove(self)
+        self.door.onlooker = None
+        # What happens from now on is missed, so what was before is no help.
+        self._ring = []
+
+    def after(self, number: i64) -> list[Happening]:
+        """Return what is still known of all that happened after one event."""
+        ring = self._ring
+        if not ring:
+            return ring
+        # Those the ring holds beyond its size only wait to be let go.
+        oldest: i64 = max(0, len(ring) - RING_SIZE)
+        return ring[int(max(oldest, number + 1 - ring[0].number)) :]
+
+    # -- what is told --------------------------------------------------------------------------
+
+    def happened(self, event: Event) -> None:
+        """Tell of a step in the life of a job or a queue."""
+        fields = event_fields(self.door, event)
+        raw = json_of(fields)
+        del fields["eventType"]
+        fields.pop("data", None)
+        if event.job is None:
+            del fields["jobId"]
+        happening = self._keep(event_name(event.kind), fields, event.at_ms)
+        happening.raw = raw
+        self._spread(happening)
+        if event.kind == FAILED and event.is_final:
+            dead = {"queue": event.queue.name, "jobId": fields["jobId"], "error": event.error}
+            self._spread(self._keep("dlq:added", dead, event.at_ms))
+        if self._audience:
+            self._uncounted[event.queue.name] = None
+            self._yard.arm(self._counting, event.at_ms + COUNTS_MS)
+
+    def did(self, request: Request, answer: Answer) -> None:
+        """Tell of a command that is news."""
+        news = news_of(request, answer)
+        if news is None:
+            return
+        name, fields = news
+        if name.startswith("cron:"):
+            cron = str(fields["name"])
+            if name == "cron:deleted":
+                self._crons.discard(cron)
+            elif cron not in self._crons:
+                self._crons.add(cron)
+                name = "cron:created"
+        self._spread(self._keep(name, fields, request.now_ms))
+
+    def tell(self, name: str, fields: dict[str, object]) -> None:
+        """Tell of something that no command did."""
+        self._spread(self._keep(name, fields, self._yard.now_ms))
+
+    def _keep(self, name: str, fields: dict[str, object], at_ms: i64) -> Happening:
+        self.number += 1
+        happening = self._make(self.number, name, fields, at_ms)
+        self._ring.append(happening)
+        if len(self._ring) >= 2 * RING_SIZE:
+            # Half at a time: the list moves once in a thousand events.
+            self._ring = self._ring[RING_SIZE:]
+        return happening
+
+    def _make(self, number: i64, name: str, fields: dict[str, object], at_ms: i64) -> Happening:
+        queue = fields.get("queue")
+        named = queue if isinstance(queue, str) else ""
+        return Happening(number, name, named, self.door.wall_ms(at_ms), json_of(fields))
+
+    def _spread(self, happening: Happening) -> None:
+        for one in list(self._audience):
+            one.hear(happening)
+
+    def _tell_once(self, name: str, fields: dict[str, object], now_ms: i64) -> None:
+        self._spread(self._make(0, name, fields, now_ms))
+
+    # -- what is told from time to time --------------------------------------------------------
+
+    def _tell_counts(self, now_ms: int) -> None:
+        names = list(self._uncounted)
+        self._uncounted.clear()
+        for name in names:
+            answer, _batch = self._clerks.ask({"cmd": "GetJobCounts", "queue": name}, now_ms)
+            if not answer.is_true(b"ok"):
+                # Other doors have names for queues that no command of this one can say.
+                continue
+            counts = part(answer, b"counts")
+            told: dict[str, object] = {"queue": name}
+            told.update((word, counts[word]) for word in _COUNTED)
+            self._tell_once("queue:counts", told, now_ms)
+
+    def _beat(self, now_ms: int) -> None:
+        self._yard.arm(self._beating, now_ms + BEAT_MS)
+        self._beats += 1
+        overview = data_of(self._clerks.ask({"cmd": "DashboardOverview"}, now_ms)[0])
+        self._tell_once("stats:snapshot", self._statistics(overview, now_ms), now_ms)
+        if self._beats % HEALTH_BEATS == 0:
+            self._tell_once("health:status", self._health(overview, now_ms), now_ms)
+        if self._beats % STORAGE_BEATS == 0:
+            storage = overview["storage"]
+            assert isinstance(storage, dict)
+            told: dict[str, object] = {"collections": overview["collections"]}
+            told["diskFull"] = storage["diskFull"]
+            self._tell_once("storage:status", told, now_ms)
+            for one in list(self._audience):
+                one.beat(now_ms)
+
+    def _statistics(self, overview: dict[str, object], now_ms: i64) -> dict[str, object]:
+        told: dict[str, object] = {}
+        for key in ("stats", "throughput"):
+            values = overview[key]
+            assert isinstance(values, dict)
+            told.update(values)
+        rows = data_of(self._clerks.ask({"cmd": "DashboardQueues"}, now_ms)[0])["queues"]
+        assert isinstance(rows, list)
+        told["queues"] = {row["name"]: {word: row[word] for word in _SHOWN} for row in rows}
+        workers = overview["workers"]
+        assert isinstance(workers, dict)
+        told["workers"] = {"total": workers["total"], "active": workers["active"]}
+        crons = overview["crons"]
+        assert isinstance(crons, list)
+        told["cronJobs"] = len(crons)
+        return told
+
+    def _health(self, overview: dict[str, object], now_ms: i64) -> dict[str, object]:
+        door = self.door
+        storage = overview["storage"]
+        assert isinstance(storage, dict)
+        return {
+            "ok": not storage["diskFull"] and not storage["error"],
+            "uptime": int((now_ms - door.started_ms) // 1000),
+            "memory": memory_of(self._clerks),
+            "connections": {"ws": int(door.sockets_count), "sse": int(door.streams_count)},
+        }
+
+
+# -- /events -----------------------------------------------------------------------------------
+
+
+@final
+class EventStream(Pending, Audience):
+    """One caller of /events."""
+
+    def __init__(self, hub: Hub, call: Call, queue: str) -> None:
+        self._hub = hub
+        self._call = call
+        # The queue of which alone is told; empty for all.
+        self._queue = queue
+        self._seen: i64 = hub.number
+        self._is_behind: bool = False
+
+    def begin(self) -> None:
+        """Greet, tell what was missed, and go on with what happens."""
+        call = self._call
+        hub = self._hub
+        call.begin_stream(self, EVENT_STREAM, _STREAM_HEADERS)
+        if call.is_answered:
+            # Somebody asked for the head alone.
+            return
+        hub.door.streams_count += 1
+        client_id = new_uuid(hub.door, call.now_ms)
+        hello = f'retry: {RETRY_MS}\ndata: {{"connected":true,"clientId":"{client_id}"}}\n\n'
+        call.send(hello.encode())
+        last = call.header("last-event-id")
+        if last.isascii() and last.isdigit() and len(last) < 19:
+            self._seen = min(self._seen, i64(int(last)))
+        hub.join(self, call.now_ms)
+        self._catch_up()
+
+    def hear(self, happening: Happening) -> None:
+        """Send it, or remember that there is more to send."""
+        if self._is_behind:
+            return
+        if not self._call.has_room():
+            # What is told once is told again soon enough; the rest waits in the ring.
+            self._is_behind = happening.number > 0
+            return
+        if happening.number > 0:
+            self._seen = happening.number
+        self._send(happening)
+
+    def _send(self, happening: Happening) -> None:
+        if not self._queue or not happening.queue or happening.queue == self._queue:
+            self._call.send(happening.block())
+            self._call.await_news()
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        for happening in self._hub.after(self._seen):
+            self.hear(happening)
+
+    def beat(self, now_ms: i64) -> None:
+        """Show that the stream lives."""
+        del now_ms
+        if self._call.has_room():
+            self._call.send(_HEARTBEAT)
+
+    def drained(self, now_ms: i64) -> None:
+        """Go on with what waits in the ring."""
+        del now_ms
+        self._catch_up()
+
+    def hurry(self, now_ms: i64) -> None:
+        """End in good order."""
+        self.gone(now_ms)
+        self._call.end_stream()
+
+    def gone(self, now_ms: i64) -> None:
+        """Tell nobody any more."""
+        self._hub.leave(self, now_ms)
+        self._hub.door.streams_count -= 1
+
+
+@final
+class EventCounter:
+    """Serves /events."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def serve(self, call: Call) -> None:
+        """Begin a stream, of one queue if the path names it."""
+        if self._hub.door.streams_count >= STREAMS_MAX:
+            raise HttpRefused(503, "too_many", "Too many SSE connections")
+        EventStream(self._hub, call, call.params[0] if call.params else "").begin()

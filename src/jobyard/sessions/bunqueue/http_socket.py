@@ -1,0 +1,273 @@
+"""A WebSocket of bunqueue: commands as JSON, and what happens as it happens.
+
+Every message is a command of the bunqueue door, run by a session of this connection, which gives
+back what it holds when the socket closes. Who never subscribed hears the events of the engine as
+they are; who did, what they asked for. What finds no room in a socket that is not read is not sent.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.model.job import MSGPACK
+from jobyard.sessions.bunqueue.http_clerk import json_of
+from jobyard.sessions.bunqueue.http_events import Audience, Happening, Hub
+from jobyard.sessions.bunqueue.http_news import PATTERNS
+from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.http.call import Call, HttpRefused, TakenOver
+from jobyard.sessions.http.session import HttpSession
+from jobyard.sessions.session import Peer
+from jobyard.wire import websocket
+from jobyard.wire.http1 import BadHttp
+from jobyard.wire.msgpack import Malformed
+from jobyard.wire.msgpack_write import encode
+from jobyard.wire.payload import NO_JSON, parse_json, to_json
+from jobyard.wire.websocket import MESSAGE_SIZE_MAX, WsMessage, WsReader
+
+SOCKETS_MAX: Final = 1000
+# Of whom nothing is heard for so long, not even an answer to a ping, is not there.
+SILENCE_MS: Final = 120_000
+
+_VERSION_HEADER: Final = b"Sec-WebSocket-Version: 13\r\n"
+
+
+@final
+class Socket(Peer, TakenOver, Audience):
+    """One WebSocket, and the peer of the session behind it."""
+
+    def __init__(self, hub: Hub, http: HttpSession, queue: str, now_ms: i64) -> None:
+        self._hub = hub
+        self._http = http
+        # The queue of which alone is told; empty for all.
+        self._queue = queue
+        self._reader = WsReader(MESSAGE_SIZE_MAX)
+        self._session = BunqueueSession(hub.door, self)
+        # Whoever opened the socket was let in already.
+        self._session.is_known = True
+        # What is wanted; None before anything was said of that.
+        self._wanted: dict[str, None] | None = None
+        self._heard_ms: i64 = now_ms
+        self._is_running: bool = False
+        self._is_over: bool = False
+        hub.door.sockets_count += 1
+        hub.join(self, now_ms)
+
+    # -- what comes ----------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete message that may run."""
+        self._heard_ms = now_ms
+        self._reader.feed(data)
+        self._go_on(now_ms)
+
+    def drained(self, now_ms: i64) -> None:
+        """Go on with messages that were held back."""
+        self._is_running = True
+        self._session.resume(now_ms)
+        self._flush()
+        self._is_running = False
+        self._go_on(now_ms)
+
+    def unread_size(self) -> i64:
+        """Return the size of messages that were sent ahead of what can run."""
+        size = self._session.unread_size()
+        for message in self._reader.messages:
+            # A message without content takes memory too.
+            size += 64 + len(message.content)
+        return size
+
+    def _go_on(self, now_ms: i64) -> None:
+        messages = self._reader.messages
+        self._is_running = True
+        done = 0
+        while done < len(messages) and not self._is_over and self._may_run():
+            self._take(messages[done], now_ms)
+            done += 1
+        del messages[:done]
+        failure = self._reader.failure
+        if failure is not None and not messages:
+            self._end(failure.code, str(failure))
+        self._is_running = False
+
+    def _may_run(self) -> bool:
+        return self._session.unread_size() == 0 and self._http.has_room()
+
+    def _take(self, message: WsMessage, now_ms: i64) -> None:
+        opcode = message.opcode
+        if opcode == websocket.OP_PING:
+            self._write(websocket.pong(message.content))
+        elif opcode == websocket.OP_CLOSE:
+            self._end(message.code, "")
+        elif opcode != websocket.OP_PONG:
+            self._command(message.content, now_ms)
+
+    def _command(self, content: bytes, now_ms: i64) -> None:
+        value = parse_json(content)
+        if value is NO_JSON:
+            self._answer({"ok": False, "error": "Invalid JSON"})
+        elif not isinstance(value, dict):
+            self._answer({"ok": False, "error": "Invalid command"})
+        elif value.get("cmd") == "Subscribe":
+            self._subscribe(value)
+        elif value.get("cmd") == "Unsubscribe":
+            self._unsubscribe(value)
+        else:
+            try:
+                frame = encode(value)
+            except Malformed:
+                self._answer({"ok": False, "error": "Invalid command format"})
+                return
+            self._session.receive(len(frame).to_bytes(4, "big") + frame, now_ms)
+            self._flush()
+
+    # -- subscriptions -------------------------------------------------------------------------
+
+    def _subscribe(self, command: dict[str, object]) -> None:
+        events = command.get("events")
+        if not isinstance(events, list) or not events:
+            self._refuse(command, "events must be a non-empty array")
+            return
+        unknown = [one for one in events if not isinstance(one, str) or one not in PATTERNS]
+        if unknown:
+            self._refuse(command, f"Invalid: {', '.join(str(one) for one in unknown)}")
+            return
+        wanted = self._wanted
+        if wanted is None:
+            wanted = {}
+            self._wanted = wanted
+        wanted.update(dict.fromkeys(events))
+        self._tell_wanted(command)
+
+    def _unsubscribe(self, command: dict[str, object]) -> None:
+        wanted = self._wanted
+        if wanted is not None:
+            events = command.get("events")
+            if not isinstance(events, list) or not events:
+                wanted.clear()
+            else:
+                for one in events:
+                    if isinstance(one, str):
+                        wanted.pop(one, None)
+        self._tell_wanted(command)
+
+    def _tell_wanted(self, command: dict[str, object]) -> None:
+        answer: dict[str, object] = {"ok": True, "subscribed": list(self._wanted or {})}
+        self._echo(command, answer)
+
+    def _refuse(self, command: dict[str, object], error: str) -> None:
+        self._echo(command, {"ok": False, "error": error})
+
+    def _echo(self, command: dict[str, object], answer: dict[str, object]) -> None:
+        if "reqId" in command:
+            answer["reqId"] = command["reqId"]
+        self._answer(answer)
+
+    # -- what goes -----------------------------------------------------------------------------
+
+    def stirred(self) -> None:
+        """Send what the session has to say outside its own commands, and let it read on."""
+        if self._is_running:
+            return
+        self._flush()
+        if self._session.unread_size() > 0 or self._reader.messages:
+            # Not now: whoever stirs may be in the middle of something.
+            self._http.is_stalled = True
+            self._http.peer.stirred()
+
+    def _flush(self) -> None:
+        session = self._session
+        out = session.take_output()
+        if not out:
+            return
+        http = self._http
+        http.awaits = max(http.awaits, session.awaits)
+        if session.events_of is not None:
+            http.tells_news = True
+        at = 0
+        while at < len(out):
+            end = at + 4 + int.from_bytes(out[at : at + 4], "big")
+            self._write(websocket.text(to_json(MSGPACK, out[at + 4 : end])))
+            at = end
+
+    def _answer(self, answer: dict[str, object]) -> None:
+        self._write(websocket.text(json_of(answer)))
+
+    def _write(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._http.out.write(data)
+        if not self._is_running:
+            self._http.peer.stirred()
+
+    def hear(self, happening: Happening) -> None:
+        """Send an event that is wanted, if there is room."""
+        queue = self._queue
+        if queue and happening.queue and happening.queue != queue:
+            return
+        wanted = self._wanted
+        if wanted is None:
+            message = happening.raw
+        elif "*" in wanted or happening.name in wanted or happening.group() in wanted:
+            message = happening.message()
+        else:
+            return
+        if message and self._http.has_room():
+            self._write(websocket.text(message))
+            self._http.tells_news = True
+
+    def beat(self, now_ms: i64) -> None:
+        """Ask whether the other side is still there, or give it up."""
+        if now_ms - self._heard_ms >= SILENCE_MS:
+            self._end(websocket.CLOSE_GOING_AWAY, "nothing was heard for too long")
+        elif self._http.has_room():
+            self._write(websocket.ping(b""))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _end(self, code: i64, reason: str) -> None:
+        """Say the last word; whatever comes after it counts no more."""
+        if self._is_over:
+            return
+        self._write(websocket.close(code, reason))
+        self._is_over = True
+        self._http.is_finished = True
+
+    def hurry(self, now_ms: i64) -> None:
+        """Answer who waits, and say goodbye."""
+        self._session.half_close(now_ms)
+        self._flush()
+        self._end(websocket.CLOSE_GOING_AWAY, "")
+
+    def gone(self, now_ms: i64) -> None:
+        """Give back what the session holds."""
+        self._is_over = True
+        self._hub.leave(self, now_ms)
+        self._hub.door.sockets_count -= 1
+        self._session.closed(now_ms)
+
+
+@final
+class SocketCounter:
+    """Serves /ws."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def serve(self, call: Call) -> None:
+        """Turn the connection into a WebSocket, for one queue if the path names it."""
+        hub = self._hub
+        if hub.door.sockets_count >= SOCKETS_MAX:
+            raise HttpRefused(503, "too_many", "Too many WebSocket connections")
+        request = call.request
+        if not request.is_upgrade or request.method != "GET":
+            raise HttpRefused(400, "invalid_request", "WebSocket upgrade failed")
+        try:
+            head = websocket.accept(request.headers, b"")
+        except BadHttp as refused:
+            raise HttpRefused(
+                refused.status, "invalid_request", str(refused), headers=_VERSION_HEADER
+            ) from None
+        # The status line and the end of the head are written by who hands the connection over.
+        lines = head.partition(b"\r\n")[2][:-2]
+        queue = call.params[0] if call.params else ""
+        call.take_over(101, lines, Socket(hub, call.session, queue, call.now_ms))

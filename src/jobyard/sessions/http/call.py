@@ -1,0 +1,176 @@
+"""One request on its way through a session, and the ways to answer it.
+
+Whoever serves a call answers it at once, or later, or turns it into a stream, or takes the
+connection over. Knows nothing of what is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, trait
+
+from jobyard.errors import Refused
+
+if TYPE_CHECKING:
+    from jobyard.sessions.http.routes import Area, Route
+    from jobyard.sessions.http.session import HttpSession
+    from jobyard.wire.http1 import HttpRequest
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class HttpRefused(Refused):
+    """A call that cannot be served, with the status to say so."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        detail: dict[str, object] | None = None,
+        headers: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        # Further lines of the head, each with its end.
+        self.headers = headers
+
+
+@trait
+class Pending:
+    """What a call waits for: told when the waiting must end."""
+
+    def hurry(self, now_ms: i64) -> None:
+        """Answer now, or end the stream: nothing more is to be waited for."""
+
+    def gone(self, now_ms: i64) -> None:
+        """Let go of everything: nobody is there to be answered."""
+
+    def drained(self, now_ms: i64) -> None:
+        """Go on: what was sent so far has left, or something has come that can be sent."""
+
+
+@trait
+class TakenOver:
+    """A connection that no longer speaks HTTP."""
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Take what has come."""
+
+    def hurry(self, now_ms: i64) -> None:
+        """Say goodbye."""
+
+    def gone(self, now_ms: i64) -> None:
+        """Let go of everything."""
+
+    def drained(self, now_ms: i64) -> None:
+        """Go on: what was sent so far has left, or something has come that can be sent."""
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead of what can be done."""
+        return 0
+
+
+@final
+class Call:
+    """One request and the answer to it."""
+
+    def __init__(self, session: HttpSession, request: HttpRequest, area: Area, now_ms: i64) -> None:
+        self.session = session
+        self.request = request
+        # Who answers for the path, known or not.
+        self.area = area
+        self.now_ms: i64 = now_ms
+        self.params: list[str] = []
+        self.route: Route | None = None
+        # Who asks, in the words of the API that let them in.
+        self.identity: object = None
+        self.pending: Pending | None = None
+        self.is_answered: bool = False
+        self.is_streaming: bool = False
+        self._started_us: i64 = session.door.stopwatch.read_us()
+
+    def elapsed_us(self) -> i64:
+        """Return for how long the call has been served."""
+        return self.session.door.stopwatch.read_us() - self._started_us
+
+    def header(self, name: str) -> str:
+        """Return a header, or nothing if it was not sent."""
+        return self.request.headers.get(name, "")
+
+    def await_batch(self, number: i64) -> None:
+        """Send nothing of the answer before batch `number` is safe."""
+        session = self.session
+        session.awaits = max(session.awaits, number)
+
+    def await_news(self) -> None:
+        """Send nothing more before all that happens up to then is safe, though not appended yet."""
+        self.session.tells_news = True
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def answer(
+        self, status: i64, body: bytes, content_type: str = JSON, headers: bytes = b""
+    ) -> None:
+        """Answer with a whole body."""
+        assert not self.is_answered
+        self.is_answered = True
+        self.pending = None
+        self.session.write_answer(self, status, body, content_type, headers)
+
+    def answer_refusal(self, refused: HttpRefused) -> None:
+        """Answer that the call cannot be served after all."""
+        route = self.route
+        assert route is not None
+        self.answer(refused.status, route.area.refusal(refused), JSON, refused.headers)
+
+    def wait(self, pending: Pending) -> None:
+        """Leave the answer for later; calls behind this one on the connection wait too."""
+        self.pending = pending
+
+    # -- streams -------------------------------------------------------------------------------
+
+    def begin_stream(
+        self, pending: Pending, content_type: str = EVENT_STREAM, headers: bytes = b""
+    ) -> None:
+        """Answer with a body that has no end yet."""
+        self.pending = pending
+        self.is_streaming = True
+        self.session.write_stream_head(self, content_type, headers)
+
+    def answer_stream_head(self) -> None:
+        """Answer as a stream begins, and end there."""
+        self.is_answered = True
+        self.session.write_stream_head(self, EVENT_STREAM, b"")
+
+    def stir(self) -> None:
+        """See that `drained` is called before this turn ends: there is more to send."""
+        self.session.peer.stirred()
+
+    def unsent_size(self) -> i64:
+        """Return how much was sent that has not left yet."""
+        return self.session.unsent_size()
+
+    def send(self, data: bytes) -> None:
+        """Send more of a stream."""
+        self.session.write_chunk(self, data)
+
+    def has_room(self) -> bool:
+        """Tell whether a stream may send more, or should wait to be `drained`."""
+        return self.session.has_room()
+
+    def end_stream(self) -> None:
+        """End a stream in good order."""
+        assert self.is_streaming
+        self.is_answered = True
+        self.pending = None
+        self.session.write_stream_end(self)
+
+    def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
+        """Switch to another protocol; what follows on the connection is its input."""
+        self.is_answered = True
+        self.session.take_over(status, headers, other)

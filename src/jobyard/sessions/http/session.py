@@ -1,0 +1,398 @@
+"""One HTTP connection: reads requests, has them served in order, writes the answers.
+
+Requests that were sent ahead wait until the one before them is answered. A connection is a stream
+while one of its answers is, and speaks HTTP no more once it was taken over. A client that takes too
+long over a request is answered 408 and cut off.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm
+from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver
+from jobyard.sessions.http.door import (
+    BODY_BYTES_PER_S,
+    BODY_GRACE_MS,
+    BODY_MAX,
+    HEAD_MS_MAX,
+    HttpDoor,
+)
+from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
+from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
+from jobyard.wire.http1 import (
+    LAST_CHUNK,
+    HttpReader,
+    HttpRequest,
+    chunk,
+    response,
+    split_path,
+    stream_head,
+)
+
+# What a request weighs beside its body, about.
+REQUEST_WEIGHT: Final = 512
+
+# A stream that has this much on its way waits until all of that has gone.
+STREAM_MAX: Final = 256 << 10
+
+# What is wrong with a request that cannot be read to its end.
+_CODES: Final = {
+    413: "payload_too_large",
+    414: "target_too_long",
+    417: "expectation_failed",
+    431: "head_too_large",
+    501: "not_implemented",
+    505: "version_not_supported",
+}
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@final
+class Hurry(Alarm):
+    """Gives up on a request of which too little comes."""
+
+    def __init__(self, session: "HttpSession") -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._session = session
+
+    def ring(self, now_ms: i64) -> None:
+        """Look whether the request has come meanwhile."""
+        self._session.look_at_request(now_ms)
+
+
+@final
+class HttpSession(Session):
+    """Requests of one connection."""
+
+    def __init__(self, door: HttpDoor, peer: Peer) -> None:
+        super().__init__(peer)
+        self.door = door
+        self._reader = HttpReader(BODY_MAX)
+        self._call: Call | None = None
+        self._other: TakenOver | None = None
+        # Came with the request that handed the connection over.
+        self._early: bytes = b""
+        self._is_serving: bool = False
+        self._input_ended: bool = False
+        # The output tells of things whose records may not be appended yet.
+        self.tells_news: bool = False
+        self._hurry = Hurry(self)
+        self._since_ms: i64 = 0
+        self._came: i64 = 0
+        door.sessions_count += 1
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Serve every complete request in what has arrived so far."""
+        other = self._other
+        if other is not None:
+            early = self._early
+            self._early = b""
+            other.receive(early + data, now_ms)
+            return
+        reader = self._reader
+        was_idle = not reader.is_in_head and not reader.is_in_body
+        if was_idle:
+            self._since_ms = now_ms
+            self._came = 0
+        self._came += len(data)
+        reader.feed(data)
+        if (reader.is_in_head or reader.is_in_body) and self._hurry.pos < 0:
+            self.door.yard.arm(self._hurry, now_ms + HEAD_MS_MAX)
+        self._go_on(now_ms)
+
+    def look_at_request(self, now_ms: i64) -> None:
+        """Cut off a client that sends a request too slowly."""
+        reader = self._reader
+        if self.is_finished or self._other is not None or reader.refusal is not None:
+            return
+        if not reader.is_in_head and not reader.is_in_body:
+            return
+        until_ms = self._since_ms + HEAD_MS_MAX
+        if reader.is_in_body:
+            until_ms = self._since_ms + BODY_GRACE_MS + self._came * 1000 // BODY_BYTES_PER_S
+        if now_ms < until_ms:
+            self.door.yard.arm(self._hurry, until_ms)
+            return
+        if self._call is None:
+            self._refuse_unread(HttpRefused(408, "request_timeout", "the request took too long"))
+        self.is_finished = True
+        self.peer.stirred()
+
+    def _go_on(self, now_ms: i64) -> None:
+        """Serve what is complete, one call at a time."""
+        if self._is_serving:
+            return
+        self._is_serving = True
+        reader = self._reader
+        requests = reader.requests
+        while requests and self._call is None and not self.is_finished and self._other is None:
+            if len(self.out) > OUTPUT_MAX:
+                self.is_stalled = True
+                break
+            self._serve(requests.pop(0), now_ms)
+        self._is_serving = False
+        if self._call is not None or requests or self.is_finished or self._other is not None:
+            return
+        refusal = reader.refusal
+        if refusal is not None:
+            code = _CODES.get(refusal.status, "invalid_request")
+            self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
+        elif reader.wants_continue:
+            reader.wants_continue = False
+            self.out.write(_CONTINUE)
+
+    def _refuse_unread(self, refused: HttpRefused) -> None:
+        """Say no to what is not a request, and close: where the next one begins is not known."""
+        area = self.door.routes.area_of(split_path(self._reader.path() or "/") or [])
+        self.out.write(
+            response(
+                refused.status,
+                area.refusal(refused),
+                JSON,
+                area.headers(),
+                keep_alive=False,
+                is_head=False,
+                is_1_0=False,
+            )
+        )
+        self.is_finished = True
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with what was sent ahead, and with streams whose output has gone."""
+        other = self._other
+        if other is not None and self._early:
+            early = self._early
+            self._early = b""
+            other.receive(early, now_ms)
+        was_stalled = self.is_stalled
+        self.is_stalled = False
+        if other is not None:
+            other.drained(now_ms)
+            return
+        call = self._call
+        if call is not None and call.pending is not None and (was_stalled or call.is_streaming):
+            # What it writes is taken at once.
+            self._is_serving = True
+            call.pending.drained(now_ms)
+            self._is_serving = False
+        self._go_on(now_ms)
+        if self._input_ended and self._call is None and not self._reader.requests:
+            self.is_finished = True
+
+    def half_close(self, now_ms: i64) -> None:
+        """Let nothing wait any more: the peer has sent its last."""
+        other = self._other
+        if other is not None:
+            other.hurry(now_ms)
+            self.is_finished = True
+            return
+        call = self._call
+        while call is not None and call.pending is not None:
+            call.pending.hurry(now_ms)
+            if not call.is_answered:
+                break
+            self._go_on(now_ms)
+            call = self._call
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; then there is no more to come."""
+        self._input_ended = True
+        self.half_close(now_ms)
+        self.resume(now_ms)
+        if self._call is None:
+            self.is_finished = True
+
+    def closed(self, now_ms: i64) -> None:
+        """Let go of the call under way."""
+        self.is_finished = True
+        self.door.yard.disarm(self._hurry)
+        self.door.sessions_count -= 1
+        other = self._other
+        if other is not None:
+            self._other = None
+            other.gone(now_ms)
+        call = self._call
+        if call is not None:
+            self._call = None
+            pending = call.pending
+            call.pending = None
+            call.is_answered = True
+            if pending is not None:
+                pending.gone(now_ms)
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead of what can be served."""
+        other = self._other
+        if other is not None:
+            return other.unread_size()
+        if self._call is None:
+            return 0
+        size = self._reader.held_bytes
+        for request in self._reader.requests:
+            size += REQUEST_WEIGHT + len(request.body)
+        return size
+
+    def take_output(self) -> bytes:
+        """Return what is to be sent; news wait for all that was appended up to now."""
+        if self.tells_news:
+            self.tells_news = False
+            self.awaits = max(self.awaits, self.door.yard.journal.newest())
+        return super().take_output()
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _serve(self, request: HttpRequest, now_ms: i64) -> None:
+        self.door.requests_count += 1
+        segments = split_path(request.path)
+        area = self.door.routes.area_of(segments or [])
+        call = Call(self, request, area, now_ms)
+        # Set first: whoever serves may answer at once.
+        self._call = call
+        try:
+            self._dispatch(call, segments)
+        except HttpRefused as refused:
+            self._refuse(call, area, refused)
+        except (YardFull, StorageFull):
+            self._refuse(call, area, HttpRefused(507, "storage_full", "the disk is full"))
+        except Refused as refused:
+            # Whatever else a verb refuses, in its own words.
+            self._refuse(call, area, HttpRefused(400, "invalid_request", str(refused)))
+
+    def _dispatch(self, call: Call, segments: list[str] | None) -> None:
+        if segments is None:
+            raise HttpRefused(400, "invalid_request", "the path is malformed")
+        method = call.request.method
+        preflight = call.area.preflight() if method == "OPTIONS" else b""
+        if preflight:
+            call.answer(204, b"", "", preflight)
+            return
+        node = self.door.routes.node(segments, call.params)
+        if node is None:
+            raise HttpRefused(404, "not_found", NO_PATH)
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            self._other_method(call, node)
+            return
+        call.route = route
+        route.area.admit(call, route)
+        if method == "HEAD" and route.is_stream:
+            # Nothing of it would be sent, and nobody would be there to end it.
+            call.answer_stream_head()
+            return
+        route.serve(call)
+
+    def _other_method(self, call: Call, node: Node) -> None:
+        allow = f"Allow: {allowed_methods(node)}\r\n".encode()
+        if call.request.method != "OPTIONS":
+            raise HttpRefused(405, "method_not_allowed", "not this method", headers=allow)
+        call.answer(204, b"", "", allow)
+
+    def _refuse(self, call: Call, area: Area, refused: HttpRefused) -> None:
+        assert not call.is_streaming
+        call.answer(refused.status, area.refusal(refused), JSON, refused.headers)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def write_answer(
+        self, call: Call, status: i64, body: bytes, content_type: str, headers: bytes
+    ) -> None:
+        """Write the answer to a call, and be ready for the next."""
+        request = call.request
+        headers = _area_of(call).headers() + headers
+        is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
+        # Behind a request for another protocol nothing is read as HTTP any more.
+        keep_alive = request.keep_alive and not request.is_upgrade and not is_last
+        self.out.write(
+            response(
+                status,
+                body,
+                content_type,
+                headers,
+                keep_alive=keep_alive,
+                is_head=request.method == "HEAD",
+                is_1_0=request.is_1_0,
+            )
+        )
+        self._end_call(call, keep_alive=keep_alive)
+
+    def write_stream_head(self, call: Call, content_type: str, headers: bytes) -> None:
+        """Write the head of an answer whose body comes bit by bit."""
+        headers = _area_of(call).headers() + headers
+        self.out.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
+        if call.is_answered:
+            # Only the head was asked for; that nothing follows is told by the end.
+            self._end_call(call, keep_alive=False)
+        elif not self._is_serving:
+            self.peer.stirred()
+
+    def write_chunk(self, call: Call, data: bytes) -> None:
+        """Write some of a stream."""
+        if call.is_answered:
+            return
+        self.out.write(data if call.request.is_1_0 else chunk(data))
+        if not self._is_serving:
+            self.peer.stirred()
+
+    def write_stream_end(self, call: Call) -> None:
+        """Write the end of a stream."""
+        if not call.request.is_1_0:
+            self.out.write(LAST_CHUNK)
+        self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
+
+    def _end_call(self, call: Call, *, keep_alive: bool) -> None:
+        if self._call is call:
+            self._call = None
+        if not keep_alive:
+            self.is_finished = True
+        if not self._is_serving:
+            self.peer.stirred()
+
+    def has_room(self) -> bool:
+        """Tell whether a stream may write; if not, it is called again when there is room."""
+        if self.is_stalled:
+            return False
+        if self.unsent_size() <= STREAM_MAX:
+            return True
+        self.is_stalled = True
+        return False
+
+    def unsent_size(self) -> i64:
+        """Return how much was written that has not left yet."""
+        return len(self.out) + self.peer.unsent_size()
+
+    def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
+        """Let something else speak on this connection from here on."""
+        self.out.write(b"HTTP/1.1 %d Switching Protocols\r\n" % status)
+        self.out.write(headers)
+        self.out.write(b"\r\n")
+        self._call = None
+        self._other = other
+        rest = self._reader.rest
+        if rest:
+            self._reader.rest = b""
+            # Later in this turn: whoever takes over is not ready yet.
+            self._early = rest
+            self.peer.stirred()
+
+
+def _area_of(call: Call) -> Area:
+    route = call.route
+    return call.area if route is None else route.area
+
+
+@final
+class HttpEntrance(Entrance):
+    """Makes the sessions of the HTTP port."""
+
+    def __init__(self, door: HttpDoor) -> None:
+        self._door = door
+
+    def enter(self, peer: Peer) -> Session:
+        """Return the session of a new connection."""
+        return HttpSession(self._door, peer)

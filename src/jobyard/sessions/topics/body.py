@@ -1,0 +1,123 @@
+"""Reads what a call brings along, and says in the API's words what is wrong with it."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.sessions.http.call import JSON, Call, HttpRefused
+from jobyard.wire.http1 import parse_query
+from jobyard.wire.json_read import JsonFields, items, read_object
+from jobyard.wire.msgpack import (
+    KIND_ABSENT,
+    KIND_ARRAY,
+    KIND_BOOL,
+    KIND_FLOAT,
+    KIND_INTEGER,
+    KIND_NIL,
+    KIND_TEXT,
+)
+
+# What plain `curl -d` says it sends.
+_FORM: Final = "application/x-www-form-urlencoded"
+# Larger numbers count as this one; nothing that is counted here comes near, or overflows by it.
+WHOLE_MAX: Final = 1 << 62
+EMPTY: Final = b"{}"
+
+
+def invalid(message: str) -> HttpRefused:
+    """Return the refusal of a call that is not as it should be."""
+    return HttpRefused(400, "invalid_request", message)
+
+
+def read_body(call: Call, *, may_be_empty: bool) -> JsonFields:
+    """Return the object that a call brings along."""
+    body = call.request.body
+    if body or not may_be_empty:
+        _check_type(call.header("content-type"))
+    elif not body:
+        body = EMPTY
+    fields = read_object(body, 0, len(body))
+    if fields is None:
+        raise invalid("the body must be a JSON object")
+    return fields
+
+
+def _check_type(content_type: str) -> None:
+    kind = content_type
+    if ";" in kind:
+        kind = kind[: kind.index(";")]
+    kind = kind.strip().lower()
+    if kind not in (JSON, _FORM):
+        raise HttpRefused(415, "unsupported_media_type", f"the body must be {JSON}")
+
+
+def whole(fields: JsonFields, key: bytes, otherwise: i64) -> i64:
+    """Return a whole number of at least 0; one that is not given is `otherwise`."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return otherwise
+    number: i64 = -1
+    if kind in (KIND_INTEGER, KIND_FLOAT):
+        number = min(fields.integer(key, -1), WHOLE_MAX)
+        if number < 0 and fields.number(key, -1.0) >= WHOLE_MAX:
+            number = WHOLE_MAX
+    if number < 0:
+        raise invalid(f"{key.decode()} must be a whole number of at least 0")
+    return number
+
+
+def signed(fields: JsonFields, key: bytes, most: i64) -> i64:
+    """Return a whole number from -`most` to `most`; 0 if none is given."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return 0
+    number = fields.integer(key, most + 1) if kind in (KIND_INTEGER, KIND_FLOAT) else most + 1
+    if not -most <= number <= most:
+        raise invalid(f"{key.decode()} must be a whole number from {-most} to {most}")
+    return number
+
+
+def flag(fields: JsonFields, key: bytes, *, otherwise: bool) -> bool:
+    """Return true or false; what is not given is `otherwise`."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return otherwise
+    if kind != KIND_BOOL:
+        raise invalid(f"{key.decode()} must be true or false")
+    return fields.is_true(key)
+
+
+def query_flag(call: Call, key: str, *, otherwise: bool) -> bool:
+    """Return true or false as the query says; what is not given is `otherwise`."""
+    query = call.request.query
+    if not query:
+        return otherwise
+    word = parse_query(query).get(key)
+    if word is None:
+        return otherwise
+    if word not in ("true", "false"):
+        raise invalid(f"{key} must be true or false")
+    return word == "true"
+
+
+def text(fields: JsonFields, key: bytes, most: i64) -> str:
+    """Return a text of at most so many bytes; nothing if none is given."""
+    kind = fields.kind(key)
+    if kind in (KIND_ABSENT, KIND_NIL):
+        return ""
+    found = fields.text(key) if kind == KIND_TEXT else None
+    if found is None:
+        raise invalid(f"{key.decode()} must be a text")
+    if len(found) > most or len(found.encode()) > most:
+        raise invalid(f"{key.decode()} must be at most {most} bytes long")
+    return found
+
+
+def array(fields: JsonFields, key: bytes) -> list[tuple[i64, i64]]:
+    """Return where the items of an array stand, which must be given."""
+    start, end = fields.find(key)
+    if start < 0 or fields.kind(key) != KIND_ARRAY:
+        raise invalid(f"{key.decode()} must be an array")
+    found = items(fields.data, start, end)
+    assert found is not None
+    return found

@@ -1,0 +1,42 @@
+"""What all callers of the topics API share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.sessions.topics.news import QueueNews
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.sessions.topics.keys import Key
+    from jobyard.sessions.topics.watch import Watch
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Lots:
+    """Draws what nobody can guess; one that counts replays."""
+
+    def draw(self, size: i64) -> bytes:
+        """Return so many random bytes."""
+        raise NotImplementedError
+
+
+@final
+class TopicsDoor:
+    """The topics API of one yard."""
+
+    def __init__(self, yard: Yard, now_ms: i64) -> None:
+        self.yard = yard
+        self.started_ms: i64 = now_ms
+        # None: everybody may do everything.
+        self.keys: list[Key] = []
+        self.lots = Lots()
+        self.news = QueueNews(yard.bus)
+        self.watches: dict[str, Watch] = {}
+        self.sockets_count: i64 = 0
+
+    def wall_ms(self, steady_ms: i64) -> i64:
+        """Return a steady time as the clock on the wall shows it."""
+        return steady_ms + self.yard.journal.wall_offset_ms

@@ -1,0 +1,260 @@
+"""Cursors of one reader into several topics, and what comes past them.
+
+A topic in which something has happened is looked at when there is room to send, in turns with the
+others. A cursor moves with what was sent, and moves back where the connection is lost before that
+has left: what is shown twice can be told by its seq, what is never shown cannot.
+
+Knows topics, not how what is found is said: that is for the outlet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, trait
+
+from jobyard.engine import logs
+from jobyard.model.log import RECREATED, LogPage, LogQuery, LogReader, LogTopic
+from jobyard.sessions.topics.jobs import earliest_seq, page_of_jobs
+from jobyard.sessions.topics.news import QueueReader
+from jobyard.wire.json_write import quoted
+
+if TYPE_CHECKING:
+    from jobyard.model.queue import Queue
+    from jobyard.sessions.topics.door import TopicsDoor
+
+TOO_OLD: Final = "from_seq_too_old"
+
+
+@final
+class Gap:
+    """Records that were gone before the reader came to them."""
+
+    def __init__(self, first_seq: i64, last_seq: i64, reason: str) -> None:
+        self.first_seq: i64 = first_seq
+        self.last_seq: i64 = last_seq
+        self.reason = reason
+
+
+@final
+class Cursor:
+    """How far a reader has come in one topic."""
+
+    def __init__(
+        self, name: str, log: LogTopic | None, queue: Queue | None, query: LogQuery
+    ) -> None:
+        self.name = name
+        # As it is shown.
+        self.quoted: bytes = quoted(name)
+        self.log = log
+        self.queue = queue
+        # Its `from_seq` is where the reader is.
+        self.query = query
+        # Where it was when all that was sent had left.
+        self.safe_seq: i64 = query.from_seq
+        self.is_safe: bool = True
+        # The place that was told last.
+        self.told_seq: i64 = -1
+        self.is_first: bool = True
+        self.is_caught_up: bool = False
+        self.is_due: bool = False
+
+    def head_seq(self) -> i64:
+        """Return the newest seq of the topic."""
+        if self.log is not None:
+            return self.log.next_seq - 1
+        assert self.queue is not None
+        return self.queue.next_seq - 1
+
+    def earliest_seq(self) -> i64:
+        """Return the first seq there is in the topic."""
+        if self.log is not None:
+            return self.log.earliest_seq
+        assert self.queue is not None
+        return earliest_seq(self.queue)
+
+    def rewind(self, seq: i64) -> None:
+        """Go back to a seq, never ahead."""
+        if seq < self.query.from_seq:
+            self.query.from_seq = seq
+            self.safe_seq = seq
+            self.is_caught_up = False
+
+
+@trait
+class Outlet:
+    """Where what is found goes."""
+
+    def stir(self) -> None:
+        """Have the feed sent before this turn ends."""
+
+    def has_room(self) -> bool:
+        """Tell whether something may be sent."""
+        raise NotImplementedError
+
+    def unsent_size(self) -> i64:
+        """Return how much was sent that has not left yet."""
+        raise NotImplementedError
+
+    def send_page(self, cursor: Cursor, page: LogPage, from_seq: i64) -> None:
+        """Send records."""
+
+    def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
+        """Send that there is no more for now."""
+
+    def send_gap(self, cursor: Cursor, page: LogPage, gap: Gap) -> None:
+        """Send that something was missed."""
+
+    def send_deleted(self, cursor: Cursor) -> None:
+        """Send that the topic is gone; nothing more comes of it."""
+
+
+@final
+class Feed(LogReader, QueueReader):
+    """The cursors of one connection."""
+
+    def __init__(self, door: TopicsDoor, outlet: Outlet) -> None:
+        self._door = door
+        self._outlet = outlet
+        self.cursors: dict[str, Cursor] = {}
+        # Where there may be news, in the order in which it came.
+        self._due: list[Cursor] = []
+        # Moved since all that was sent had left.
+        self._unsafe: list[Cursor] = []
+        self._is_stirred: bool = False
+
+    def add(self, cursor: Cursor) -> None:
+        """Follow a topic from where the cursor is."""
+        self.remove(cursor.name)
+        self.cursors[cursor.name] = cursor
+        if cursor.log is not None:
+            logs.hold_reader(cursor.log, self)
+        if cursor.queue is not None:
+            self._door.news.hold(cursor.queue, self)
+        self._look(cursor)
+
+    def remove(self, name: str) -> bool:
+        """Follow a topic no more; tell whether it was followed."""
+        cursor = self.cursors.pop(name, None)
+        if cursor is None:
+            return False
+        self._let_go(cursor)
+        if cursor.is_due:
+            cursor.is_due = False
+            self._due.remove(cursor)
+        if not cursor.is_safe:
+            cursor.is_safe = True
+            self._unsafe.remove(cursor)
+        return True
+
+    def _let_go(self, cursor: Cursor) -> None:
+        if cursor.log is not None:
+            logs.drop_reader(cursor.log, self)
+        if cursor.queue is not None:
+            self._door.news.drop(cursor.queue, self)
+
+    def leave(self) -> None:
+        """Follow nothing any more; cursors go back to what has left for certain."""
+        is_lost = self._outlet.unsent_size() > 0
+        for cursor in self.cursors.values():
+            self._let_go(cursor)
+            cursor.is_due = False
+            if not cursor.is_safe:
+                cursor.is_safe = True
+                if is_lost:
+                    cursor.rewind(cursor.safe_seq)
+            cursor.safe_seq = cursor.query.from_seq
+        self.cursors = {}
+        self._due = []
+        self._unsafe = []
+
+    # -- what topics tell ----------------------------------------------------------------------
+
+    def appended(self, log: LogTopic) -> None:
+        """Look at a log before this turn ends: more may come to it until then."""
+        cursor = self.cursors.get(log.name)
+        if cursor is not None:
+            self._look(cursor)
+
+    def queue_changed(self, queue: Queue) -> None:
+        """Look at a queue before this turn ends."""
+        cursor = self.cursors.get(queue.name)
+        if cursor is not None:
+            self._look(cursor)
+
+    def look_at_queues(self) -> None:
+        """Look at all queues: not all that becomes of them is told."""
+        for cursor in self.cursors.values():
+            if cursor.queue is not None:
+                self._look(cursor)
+
+    def _look(self, cursor: Cursor) -> None:
+        if not cursor.is_due:
+            cursor.is_due = True
+            self._due.append(cursor)
+        if not self._is_stirred:
+            self._is_stirred = True
+            self._outlet.stir()
+
+    # -- what is sent --------------------------------------------------------------------------
+
+    def pump(self, now_ms: i64) -> None:
+        """Send what has come, as much as there is room for."""
+        self._is_stirred = True
+        if self._unsafe and self._outlet.unsent_size() == 0:
+            for cursor in self._unsafe:
+                cursor.safe_seq = cursor.query.from_seq
+                cursor.is_safe = True
+            self._unsafe = []
+        while self._due and self._outlet.has_room():
+            cursor = self._due.pop(0)
+            cursor.is_due = False
+            if self._is_gone(cursor):
+                self.remove(cursor.name)
+                self._outlet.send_deleted(cursor)
+            else:
+                self._send_page(cursor, now_ms)
+        self._is_stirred = False
+
+    def _is_gone(self, cursor: Cursor) -> bool:
+        yard = self._door.yard
+        if cursor.log is not None:
+            return yard.logs.get(cursor.name) is not cursor.log
+        return yard.queues.get(cursor.name) is not cursor.queue
+
+    def _send_page(self, cursor: Cursor, now_ms: i64) -> None:
+        query = cursor.query
+        from_seq = query.from_seq
+        gap: Gap | None = None
+        if cursor.log is not None:
+            cursor.log.last_read_ms = now_ms
+            page = logs.read(self._door.yard, cursor.log, query, now_ms)
+            stone = page.tombstone
+            if stone is not None:
+                is_old = cursor.is_first and stone.reason != RECREATED
+                gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
+        else:
+            assert cursor.queue is not None
+            page = page_of_jobs(self._door, cursor.queue, query)
+        cursor.is_first = False
+        if gap is not None or page.count > 0:
+            cursor.is_caught_up = False
+        if gap is not None:
+            from_seq = gap.last_seq
+            self._move(cursor, from_seq)
+            self._outlet.send_gap(cursor, page, gap)
+        if page.next_from_seq != from_seq:
+            self._move(cursor, page.next_from_seq)
+        if page.count > 0:
+            self._outlet.send_page(cursor, page, from_seq)
+        if page.next_from_seq < page.head_seq:
+            self._look(cursor)
+        elif not cursor.is_caught_up:
+            cursor.is_caught_up = True
+            self._outlet.send_caught_up(cursor, page.head_seq)
+
+    def _move(self, cursor: Cursor, seq: i64) -> None:
+        if cursor.is_safe:
+            cursor.is_safe = False
+            self._unsafe.append(cursor)
+        cursor.query.from_seq = seq

@@ -1,0 +1,82 @@
+"""Finds the topic a call names, be it a log or a queue, and makes it where a call may."""
+
+from mypy_extensions import i64
+
+from jobyard.engine import claim_setup, logs
+from jobyard.engine.yard import Yard
+from jobyard.model.queue import Queue
+from jobyard.model.topic import LOG, BadConfig, TopicConfig, is_topic_name, read_config
+from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.topics.area import check_name
+from jobyard.sessions.topics.body import invalid
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what no topic may be called."""
+    if not is_topic_name(name):
+        raise invalid("a topic is named by letters, digits and . _ : -, at most 255 of them")
+
+
+def no_topic(name: str) -> HttpRefused:
+    """Return the refusal of a call about a topic that is not there."""
+    return HttpRefused(404, "topic_not_found", f"there is no topic {name}")
+
+
+def is_topic(queue: Queue) -> bool:
+    """Tell whether a queue is there for topics: made here, or with a job at any time.
+
+    One that a client of another door only looks at is in nobody's way.
+    """
+    return queue.config is not None or queue.next_seq > 1
+
+
+def find_queue(yard: Yard, name: str) -> Queue | None:
+    """Return the queue of that name, if it is there for topics."""
+    queue = yard.queues.get(name)
+    return queue if queue is not None and is_topic(queue) else None
+
+
+def queue_of(yard: Yard, name: str) -> Queue:
+    """Return the queue a call is about."""
+    check_topic_name(name)
+    if name in yard.logs:
+        raise HttpRefused(409, "not_a_queue", f"{name} is a log")
+    queue = find_queue(yard, name)
+    if queue is None:
+        raise no_topic(name)
+    return queue
+
+
+def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfig:
+    """Return the configuration that a caller describes, and may set, for a topic."""
+    try:
+        config = read_config(given)
+    except BadConfig as bad:
+        raise invalid(str(bad)) from None
+    letters = config.dead_letter
+    if letters == name:
+        raise invalid("dead_letter must be another topic")
+    if letters is not None:
+        check_name(call, letters)
+    return config
+
+
+def make_topic(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> None:
+    """Make a topic that is not there."""
+    if config.type == LOG:
+        logs.open_log(yard, name, config, now_ms)
+    else:
+        claim_setup.open_topic_queue(yard, name, config, now_ms)
+
+
+def drop_topic(yard: Yard, name: str, now_ms: i64) -> bool:
+    """Remove a topic with all it holds; tell whether there was one."""
+    log = yard.logs.get(name)
+    if log is not None:
+        logs.drop_log(yard, log, now_ms)
+        return True
+    queue = find_queue(yard, name)
+    if queue is None:
+        return False
+    claim_setup.drop_topic_queue(yard, queue, now_ms)
+    return True

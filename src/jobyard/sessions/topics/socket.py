@@ -1,0 +1,343 @@
+"""A WebSocket of the topics API: subscribe, unsubscribe, publish, ping, all as JSON texts.
+
+One connection follows topics and writes to them. Every command is judged by itself, with the key
+that opened the socket, and answered in the order it came; what it subscribed to comes in between.
+Nothing is remembered of a socket when it is gone. Commands wait while their answers are not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm
+from jobyard.errors import StorageFull, YardFull
+from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.http.call import Call, HttpRefused, TakenOver
+from jobyard.sessions.topics.answers import put_int
+from jobyard.sessions.topics.area import check_name, check_scope
+from jobyard.sessions.topics.body import array, flag, invalid, text
+from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
+from jobyard.sessions.topics.find import check_topic_name, no_topic
+from jobyard.sessions.topics.keys import READ, WRITE
+from jobyard.sessions.topics.reads import LIMIT_MAX
+from jobyard.sessions.topics.watch import (
+    BATCH_BYTES_DEFAULT,
+    TOPICS_MAX,
+    Terms,
+    open_cursor,
+    read_cursors,
+    write_gap,
+    write_starts,
+)
+from jobyard.sessions.topics.writes import put_written, write_records
+from jobyard.wire import websocket
+from jobyard.wire.http1 import BadHttp
+from jobyard.wire.json_read import JsonFields, read_object, text_at
+from jobyard.wire.json_write import encode, quoted, write_texts
+from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, KIND_TEXT
+from jobyard.wire.websocket import WsMessage, WsReader
+
+if TYPE_CHECKING:
+    from jobyard.model.log import LogPage
+    from jobyard.sessions.topics.door import TopicsDoor
+
+SOCKETS_MAX: Final = 10_000
+MESSAGE_MAX: Final = 8 << 20
+PING_MS: Final = 30_000
+# Of whom nothing is heard for so long, not even an answer to a ping, is not there.
+SILENCE_MS: Final = 120_000
+# What a message weighs beside its content.
+MESSAGE_WEIGHT: Final = 64
+
+_VERSION_HEADER: Final = b"Sec-WebSocket-Version: 13\r\n"
+
+
+def open_socket(door: TopicsDoor, call: Call) -> None:
+    """GET /v0/ws."""
+    request = call.request
+    if not request.is_upgrade:
+        raise HttpRefused(426, "invalid_request", "only a WebSocket is spoken here")
+    origin = call.header("origin")
+    if origin and origin.partition("://")[2] != call.header("host"):
+        # A page of another site must not speak for whoever looks at it.
+        raise HttpRefused(403, "forbidden", "this origin may not open a socket")
+    if door.sockets_count >= SOCKETS_MAX:
+        detail: dict[str, object] = {"limit": "sockets", "max": SOCKETS_MAX}
+        wait = b"Retry-After: 60\r\n"
+        raise HttpRefused(429, "throttled", "there are too many sockets", detail, wait)
+    try:
+        head = websocket.accept(request.headers, b"")
+    except BadHttp as bad:
+        raise HttpRefused(
+            bad.status, "invalid_request", str(bad), headers=_VERSION_HEADER
+        ) from None
+    # The status line and the end of the head are written by who hands the connection over.
+    lines = head.partition(b"\r\n")[2][:-2]
+    call.take_over(101, lines, Socket(door, call))
+
+
+@final
+class Socket(Alarm, TakenOver, Outlet):
+    """One socket. Rings to hear whether the other side is still there."""
+
+    def __init__(self, door: TopicsDoor, call: Call) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._door = door
+        # The call that opened it: whose key it was.
+        self._call = call
+        self._http = call.session
+        self._reader = WsReader(MESSAGE_MAX)
+        self._feed = Feed(door, self)
+        self._heard_ms: i64 = call.now_ms
+        self._is_over: bool = False
+        door.sockets_count += 1
+        door.yard.arm(self, call.now_ms + PING_MS)
+
+    # -- what the connection tells -------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command that may run."""
+        self._heard_ms = now_ms
+        self._reader.feed(data)
+        self.drained(now_ms)
+
+    def drained(self, now_ms: i64) -> None:
+        """Go on with commands, and with what is subscribed to."""
+        messages = self._reader.messages
+        done = 0
+        while done < len(messages) and not self._is_over and self._http.has_room():
+            self._take(messages[done], now_ms)
+            done += 1
+        del messages[:done]
+        failure = self._reader.failure
+        if failure is not None and not messages:
+            self._end(failure.code, str(failure))
+        if not self._is_over:
+            self._feed.pump(now_ms)
+
+    def unread_size(self) -> i64:
+        """Return the size of messages that were sent ahead of what can run."""
+        size: i64 = 0
+        for message in self._reader.messages:
+            size += MESSAGE_WEIGHT + len(message.content)
+        return size
+
+    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Say goodbye."""
+        self._end(websocket.CLOSE_GOING_AWAY, "")
+
+    def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Follow nothing any more."""
+        self._is_over = True
+        self._feed.leave()
+        self._door.yard.disarm(self)
+        self._door.sockets_count -= 1
+
+    def ring(self, now_ms: i64) -> None:
+        """Ask whether the other side is still there, or give it up."""
+        if self._is_over:
+            return
+        if now_ms - self._heard_ms >= SILENCE_MS:
+            self._end(websocket.CLOSE_GOING_AWAY, "nothing was heard for too long")
+        elif self.unsent_size() == 0:
+            self._write(websocket.ping(b""))
+        self._feed.look_at_queues()
+        self._http.peer.stirred()
+        self._door.yard.arm(self, now_ms + PING_MS)
+
+    def _end(self, code: i64, reason: str) -> None:
+        """Say the last word; whatever comes after it counts no more."""
+        if self._is_over:
+            return
+        self._write(websocket.close(code, reason))
+        self._is_over = True
+        self._http.is_finished = True
+
+    def _write(self, data: bytes) -> None:
+        if not self._is_over:
+            self._http.out.write(data)
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _take(self, message: WsMessage, now_ms: i64) -> None:
+        opcode = message.opcode
+        if opcode == websocket.OP_TEXT:
+            self._command(message.content, now_ms)
+        elif opcode == websocket.OP_BINARY:
+            self._end(websocket.CLOSE_UNSUPPORTED, "commands are texts")
+        elif opcode == websocket.OP_PING:
+            self._write(websocket.pong(message.content))
+        elif opcode == websocket.OP_CLOSE:
+            self._end(message.code, "")
+
+    def _command(self, content: bytes, now_ms: i64) -> None:
+        fields = read_object(content, 0, len(content))
+        try:
+            if fields is None:
+                raise invalid("a command must be a JSON object")
+            self._run(fields, now_ms)
+        except HttpRefused as refused:
+            self._refuse(fields, refused)
+        except (YardFull, StorageFull):
+            self._refuse(fields, HttpRefused(507, "storage_full", "the disk is full"))
+
+    def _run(self, fields: JsonFields, now_ms: i64) -> None:
+        op = text(fields, b"op", 32)
+        if op == "subscribe":
+            self._subscribe(fields)
+        elif op == "unsubscribe":
+            self._unsubscribe(fields)
+        elif op == "publish":
+            self._publish(fields, now_ms)
+        elif op == "ping":
+            out = _begin(b"pong", fields)
+            put_int(out, b',"ts":', self._door.wall_ms(now_ms))
+            self._send(out)
+        else:
+            raise invalid("op must be subscribe, unsubscribe, publish or ping")
+
+    def _refuse(self, fields: JsonFields | None, refused: HttpRefused) -> None:
+        out = _begin(b"error", fields)
+        out.write(b',"code":')
+        out.write(quoted(refused.code))
+        out.write(b',"message":')
+        out.write(quoted(str(refused)))
+        if refused.detail is not None:
+            out.write(b',"detail":')
+            out.write(encode(refused.detail))
+        self._send(out)
+
+    def _subscribe(self, fields: JsonFields) -> None:
+        check_scope(self._call, READ)
+        terms = Terms(fields, LIMIT_MAX, BATCH_BYTES_DEFAULT)
+        is_lenient = flag(fields, b"lenient", otherwise=False)
+        cursors: dict[str, Cursor] = {}
+        if fields.kind(b"topics") == KIND_MAP:
+            cursors = read_cursors(self._door, self._call, fields, terms, is_lenient=is_lenient)
+        else:
+            name = self._topic(fields)
+            cursor = open_cursor(self._door, name, fields, terms)
+            if cursor is not None:
+                cursors[name] = cursor
+            elif not is_lenient:
+                raise no_topic(name)
+        if len(self._feed.cursors.keys() | cursors.keys()) > TOPICS_MAX:
+            raise invalid(f"a socket follows at most {TOPICS_MAX} topics")
+        out = _begin(b"subscribed", fields)
+        out.write(b',"topics":{')
+        write_starts(out, cursors)
+        out.write(b"}")
+        self._call.await_batch(self._door.yard.journal.newest())
+        self._send(out)
+        for cursor in cursors.values():
+            self._feed.add(cursor)
+
+    def _unsubscribe(self, fields: JsonFields) -> None:
+        names: list[str] = []
+        if fields.kind(b"topics") == KIND_ARRAY:
+            for start, end in array(fields, b"topics"):
+                name = text_at(fields.data, start, end)
+                if name is None:
+                    raise invalid("topics must be texts")
+                names.append(name)
+        elif fields.kind(b"topic") == KIND_TEXT:
+            names.append(text(fields, b"topic", MESSAGE_MAX))
+        else:
+            raise invalid("topic or topics must be given")
+        out = _begin(b"unsubscribed", fields)
+        out.write(b',"topics":')
+        write_texts(out, [name for name in names if self._feed.remove(name)])
+        self._send(out)
+
+    def _publish(self, fields: JsonFields, now_ms: i64) -> None:
+        check_scope(self._call, WRITE)
+        name = self._topic(fields)
+        written = write_records(self._door, self._call, name, fields, "", now_ms)
+        out = _begin(b"ack", fields)
+        out.write(b',"topic":')
+        out.write(quoted(name))
+        put_written(out, written, has_seqs=flag(fields, b"return_seqs", otherwise=True))
+        self._call.await_batch(written.batch)
+        self._send(out)
+
+    def _topic(self, fields: JsonFields) -> str:
+        name = text(fields, b"topic", MESSAGE_MAX)
+        if not name:
+            raise invalid("topic must be given")
+        check_topic_name(name)
+        check_name(self._call, name)
+        return name
+
+    def _send(self, out: BytesWriter) -> None:
+        out.write(b"}")
+        self._write(websocket.text(out.getvalue()))
+
+    # -- what the feed finds -------------------------------------------------------------------
+
+    def stir(self) -> None:
+        """Have the feed sent before this turn ends."""
+        self._http.peer.stirred()
+
+    def has_room(self) -> bool:
+        """Tell whether something may be sent."""
+        return not self._is_over and self._http.has_room()
+
+    def unsent_size(self) -> i64:
+        """Return how much was sent that has not left yet."""
+        return self._http.unsent_size()
+
+    def send_page(self, cursor: Cursor, page: LogPage, from_seq: i64) -> None:
+        """Send records."""
+        out = _begin_about(b"record", cursor)
+        out.write(b',"records":[')
+        for piece in page.records:
+            out.write(piece)
+        put_int(out, b'],"from_seq":', from_seq)
+        put_int(out, b',"to_seq":', page.next_from_seq)
+        put_int(out, b',"head_seq":', page.head_seq)
+        self._call.await_batch(page.batch)
+        self._send(out)
+
+    def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
+        """Send that there is no more for now."""
+        out = _begin_about(b"caught_up", cursor)
+        put_int(out, b',"head_seq":', head_seq)
+        self._send(out)
+
+    def send_gap(self, cursor: Cursor, page: LogPage, gap: Gap) -> None:
+        """Send that something was missed."""
+        out = _begin_about(b"tombstone", cursor)
+        write_gap(out, page, gap)
+        self._call.await_batch(page.batch)
+        self._send(out)
+
+    def send_deleted(self, cursor: Cursor) -> None:
+        """Send that a topic is gone; the others go on."""
+        out = _begin_about(b"topic_deleted", cursor)
+        put_int(out, b',"head_seq":', cursor.head_seq())
+        out.write(b',"reason":"deleted"')
+        self._call.await_batch(self._door.yard.journal.newest())
+        self._send(out)
+
+
+def _begin(op: bytes, fields: JsonFields | None) -> BytesWriter:
+    """Begin the answer to a command, which carries the id that came with it."""
+    out = BytesWriter()
+    out.write(b'{"op":"')
+    out.write(op)
+    out.write(b'"')
+    request_id = fields.raw(b"request_id") if fields is not None else None
+    if request_id is not None:
+        out.write(b',"request_id":')
+        out.write(request_id)
+    return out
+
+
+def _begin_about(op: bytes, cursor: Cursor) -> BytesWriter:
+    out = _begin(op, None)
+    out.write(b',"topic":')
+    out.write(cursor.quoted)
+    return out

@@ -1,0 +1,246 @@
+"""Making, showing, listing and removing topics."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import claim_setup, claims, logs
+from jobyard.engine.claim_setup import config_of
+from jobyard.engine.routers import drop_routers_of
+from jobyard.model.router import is_router_name
+from jobyard.model.topic import (
+    FSYNC,
+    QUEUE,
+    TopicConfig,
+    is_topic_name,
+)
+from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.topics.answers import begin, finish, put_bool
+from jobyard.sessions.topics.area import may_see
+from jobyard.sessions.topics.body import invalid, query_flag, read_body
+from jobyard.sessions.topics.find import (
+    check_topic_name,
+    drop_topic,
+    find_queue,
+    is_topic,
+    make_topic,
+    no_topic,
+    wanted_config,
+)
+from jobyard.sessions.topics.jobs import earliest_seq
+from jobyard.wire.http1 import parse_query
+from jobyard.wire.json_write import write_texts
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.log import LogTopic
+    from jobyard.model.queue import Queue
+    from jobyard.sessions.topics.door import TopicsDoor
+
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1000
+
+
+def put_topic(door: TopicsDoor, call: Call) -> None:
+    """PUT /v0/topics/{topic}."""
+    name = call.params[0]
+    check_topic_name(name)
+    fields = read_body(call, may_be_empty=True)
+    config = wanted_config(call, name, json.loads(fields.data))
+    yard = door.yard
+    log = yard.logs.get(name)
+    queue = find_queue(yard, name)
+    created = False
+    if log is not None:
+        _check_type(name, log.config.type, config)
+        logs.set_config(yard, log, config, call.now_ms)
+    elif queue is not None:
+        _check_type(name, QUEUE, config)
+        claim_setup.set_queue_config(yard, queue, config, call.now_ms)
+    else:
+        created = True
+        make_topic(yard, name, config, call.now_ms)
+    out = begin(name)
+    put_bool(out, b',"created":', value=created)
+    out.write(b',"config":')
+    out.write(_printed(config.fields()))
+    call.await_batch(yard.journal.newest())
+    finish(call, out, 201 if created else 200)
+
+
+def _check_type(name: str, is_type: str, config: TopicConfig) -> None:
+    if config.type != is_type:
+        raise HttpRefused(
+            409,
+            "topic_exists_incompatible",
+            f"{name} is a {is_type} and stays one",
+            {"type": is_type},
+        )
+
+
+def get_topic(door: TopicsDoor, call: Call) -> None:
+    """GET /v0/topics/{topic}."""
+    name = call.params[0]
+    check_topic_name(name)
+    yard = door.yard
+    log = yard.logs.get(name)
+    queue = find_queue(yard, name)
+    if log is not None:
+        state = _log_state(door, log, call.now_ms)
+    elif queue is not None:
+        state = _queue_state(queue)
+    else:
+        raise no_topic(name)
+    out = begin(name)
+    out.write(b",")
+    out.write(_printed(state)[1:-1])
+    call.await_batch(yard.journal.newest())
+    finish(call, out)
+
+
+def _log_state(door: TopicsDoor, log: LogTopic, now_ms: i64) -> dict[str, object]:
+    logs.trim(door.yard, log, now_ms)
+    return {
+        "type": log.config.type,
+        "head_seq": int(log.next_seq - 1),
+        "earliest_seq": int(log.earliest_seq),
+        "next_seq": int(log.next_seq),
+        "count": int(log.count),
+        "bytes": int(log.bytes),
+        "config": log.config.fields(),
+        "effective_priority": log.config.priority or 0,
+        "last_write_ts": int(log.last_write_ms) or None,
+        "last_read_ts": int(door.wall_ms(log.last_read_ms)) if log.last_read_ms else None,
+        "incarnation": int(log.incarnation),
+    }
+
+
+def _queue_state(queue: Queue) -> dict[str, object]:
+    config = config_of(queue)
+    counts = claims.counts(queue)
+    return {
+        "type": QUEUE,
+        "head_seq": int(queue.next_seq - 1),
+        "earliest_seq": int(earliest_seq(queue)),
+        "next_seq": int(queue.next_seq),
+        "count": int(counts.count),
+        "bytes": int(counts.bytes),
+        "config": config.fields(),
+        "effective_priority": config.priority or 0,
+        "last_write_ts": None,
+        "last_read_ts": None,
+        "queue": {
+            "ready": int(counts.ready),
+            "in_flight": int(counts.in_flight),
+            "delayed": int(counts.delayed),
+            "dead_lettered": int(counts.dead_lettered),
+        },
+    }
+
+
+def list_topics(door: TopicsDoor, call: Call) -> None:
+    """GET /v0/topics."""
+    asked = parse_query(call.request.query)
+    prefix = asked.get("prefix", "")
+    size = page_size(asked.get("page_size", ""))
+    after = read_cursor(asked.get("cursor", ""))
+    yard = door.yard
+    found = nsmallest(size + 1, _names(call, yard, prefix, after))
+    answer: dict[str, object] = {
+        "topics": [_line(door, name, call.now_ms) for name in found[:size]]
+    }
+    if len(found) > size:
+        answer["next_cursor"] = page_cursor(found[size - 1])
+    answer["performance"] = {"server_total_ms": int(call.elapsed_us()) / 1000}
+    call.await_batch(yard.journal.newest())
+    call.answer(200, _printed(answer))
+
+
+def _names(call: Call, yard: Yard, prefix: str, after: str) -> list[str]:
+    found = [name for name in yard.logs if name > after and name.startswith(prefix)]
+    for name, queue in yard.queues.items():
+        if name <= after or not name.startswith(prefix) or name in yard.logs:
+            continue
+        if is_topic(queue) and is_topic_name(name):
+            found.append(name)
+    return [name for name in found if may_see(call, name)]
+
+
+def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
+    log = door.yard.logs.get(name)
+    if log is not None:
+        state = _log_state(door, log, now_ms)
+        durability = log.config.durability
+    else:
+        queue = door.yard.queues[name]
+        state = _queue_state(queue)
+        durability = config_of(queue).durability
+    wanted = ("head_seq", "earliest_seq", "count", "bytes", "effective_priority")
+    line: dict[str, object] = {"topic": name, "type": state["type"]}
+    line.update((field, state[field]) for field in wanted)
+    line["durable"] = durability == FSYNC
+    return line
+
+
+def page_size(text: str) -> int:
+    """Return how many of a list are asked for at once."""
+    if not text:
+        return PAGE_DEFAULT
+    if not text.isdecimal() or not text.isascii():
+        raise invalid("page_size must be a whole number")
+    return max(1, min(int(text[:9]), PAGE_MAX))
+
+
+def page_cursor(name: str) -> str:
+    """Return what names the page after a name."""
+    return urlsafe_b64encode(name.encode()).decode()
+
+
+def read_cursor(text: str) -> str:
+    """Return the name after which a page begins."""
+    try:
+        after = urlsafe_b64decode(text.encode()).decode()
+    except (NotBase64, ValueError):
+        raise _bad_cursor() from None
+    # What is no base64 is passed over when it is decoded.
+    if text and (not is_router_name(after) or page_cursor(after) != text):
+        raise _bad_cursor()
+    return after
+
+
+def _bad_cursor() -> HttpRefused:
+    return invalid("cursor is not one of ours")
+
+
+def delete_topic(door: TopicsDoor, call: Call) -> None:
+    """DELETE /v0/topics/{topic}."""
+    name = call.params[0]
+    check_topic_name(name)
+    if_empty = query_flag(call, "if_empty", otherwise=False)
+    yard = door.yard
+    log = yard.logs.get(name)
+    queue = find_queue(yard, name)
+    count: i64 = 0
+    if log is not None:
+        count = log.count
+    elif queue is not None:
+        count = claims.counts(queue).count
+    if if_empty and count > 0:
+        raise HttpRefused(409, "topic_not_empty", f"{name} holds {count} records")
+    removed = drop_routers_of(yard, name)
+    out = begin(name)
+    put_bool(out, b',"deleted":', value=drop_topic(yard, name, call.now_ms))
+    out.write(b',"routers_removed":')
+    write_texts(out, removed)
+    call.await_batch(yard.journal.newest())
+    finish(call, out)
+
+
+def _printed(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

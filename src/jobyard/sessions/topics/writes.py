@@ -1,0 +1,287 @@
+"""Writing to a topic: records for a log, jobs for a queue, all of a call or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import claims, logs
+from jobyard.engine.claim_setup import config_of
+from jobyard.errors import YardFull
+from jobyard.model.log import Row, TopicFull, WriteTooLarge
+from jobyard.model.topic import FSYNC, QUEUE, TopicConfig
+from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
+from jobyard.sessions.topics.area import check_open, check_scope
+from jobyard.sessions.topics.body import (
+    array,
+    flag,
+    invalid,
+    query_flag,
+    read_body,
+    signed,
+    text,
+    whole,
+)
+from jobyard.sessions.topics.find import (
+    check_topic_name,
+    drop_topic,
+    find_queue,
+    make_topic,
+    no_topic,
+    wanted_config,
+)
+from jobyard.sessions.topics.jobs import earliest_seq
+from jobyard.sessions.topics.keys import ADMIN
+from jobyard.wire.json_read import JsonFields, read_object
+from jobyard.wire.json_write import write_int
+from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
+
+if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
+    from jobyard.engine.yard import Yard
+    from jobyard.sessions.topics.door import TopicsDoor
+
+RECORDS_MAX: Final = 10_000
+RECORD_MAX: Final = 1 << 20
+META_MAX: Final = 16 << 10
+META_KEYS_MAX: Final = 64
+TAG_MAX: Final = 256
+NODE_MAX: Final = 128
+KEY_MAX: Final = 256
+DELAY_MS_MAX: Final = 365 * 86_400_000
+PRIORITY_MAX: Final = 1_000_000
+
+
+@final
+class Written:
+    """What a write came to."""
+
+    def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
+        self.first_seq: i64 = first_seq
+        self.last_seq: i64 = last_seq
+        # Not told before this batch is safe.
+        self.batch: i64 = batch
+        self.is_deduped = is_deduped
+        self.head_seq: i64 = last_seq
+        self.is_created: bool = False
+        self.is_synced: bool = False
+
+
+def write(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}."""
+    name = call.params[0]
+    check_topic_name(name)
+    check_open(call)
+    # Looked at before anything is written.
+    has_seqs = query_flag(call, "return_seqs", otherwise=True)
+    fields = read_body(call, may_be_empty=False)
+    header = call.header("idempotency-key")
+    if len(header.encode()) > KEY_MAX:
+        raise invalid(f"Idempotency-Key must be at most {KEY_MAX} bytes long")
+    written = write_records(door, call, name, fields, header, call.now_ms)
+    out = begin(name)
+    put_written(out, written, has_seqs=has_seqs)
+    call.await_batch(written.batch)
+    finish(call, out, 201 if written.is_created else 200, is_synced=written.is_synced)
+
+
+def write_records(
+    door: TopicsDoor, call: Call, name: str, fields: JsonFields, key: str, now_ms: i64
+) -> Written:
+    """Write the records in a body, and make their topic if need be; all of it or nothing.
+
+    `key` is that of a write whose body has none.
+    """
+    spans = _spans(fields)
+    node = text(fields, b"node", NODE_MAX)
+    key = text(fields, b"idempotency_key", KEY_MAX) or key
+    may_create = flag(fields, b"create", otherwise=True)
+    wanted = _wanted_config(call, fields, name)
+    yard = door.yard
+    is_log = name in yard.logs
+    config: TopicConfig | None = None
+    if not is_log and find_queue(yard, name) is None:
+        if not may_create:
+            raise no_topic(name)
+        config = _new_config(call, wanted)
+        is_log = config.type != QUEUE
+    try:
+        if is_log:
+            rows = [_row(fields, start, end, node) for start, end in spans]
+            if config is not None:
+                sizes = [len(row.data) + len(row.meta) for row in rows]
+                _make(yard, name, config, sizes, now_ms)
+            written = _write_log(door, name, rows, key, now_ms)
+        else:
+            records = [_record(fields, start, end, node) for start, end in spans]
+            if config is not None:
+                sizes = [len(one.data) + len(one.meta) for one in records]
+                _make(yard, name, config, sizes, now_ms)
+            written = _write_queue(door, name, records, key, now_ms)
+    except YardFull:
+        if config is not None:
+            drop_topic(yard, name, now_ms)
+        raise
+    written.is_created = config is not None
+    return written
+
+
+def _spans(fields: JsonFields) -> list[tuple[i64, i64]]:
+    """Return where the records of a write stand."""
+    spans = array(fields, b"records")
+    if not spans:
+        raise invalid("records must not be empty")
+    if len(spans) > RECORDS_MAX:
+        raise HttpRefused(400, "batch_too_large", f"at most {RECORDS_MAX} records in one write")
+    return spans
+
+
+def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | None:
+    """Return how the topic is to be made that a write names; None if that is not said."""
+    if fields.kind(b"config") in (KIND_ABSENT, KIND_NIL):
+        return None
+    value = fields.value(b"config")
+    if not isinstance(value, dict):
+        raise invalid("config must be an object")
+    return wanted_config(call, name, value)
+
+
+def _new_config(call: Call, wanted: TopicConfig | None) -> TopicConfig:
+    """Return how a topic is made that a write names, which not everybody may say."""
+    if wanted is None:
+        return TopicConfig()
+    check_scope(call, ADMIN)
+    return wanted
+
+
+def _make(yard: Yard, name: str, config: TopicConfig, sizes: list[int], now_ms: i64) -> None:
+    """Make the topic of a write, unless that would not even fit into an empty one."""
+    if 0 < config.cap_records < len(sizes) or 0 < config.cap_bytes < sum(sizes):
+        raise too_large()
+    make_topic(yard, name, config, now_ms)
+
+
+def _row(fields: JsonFields, start: i64, end: i64, node: str) -> Row:
+    record = _read_record(fields, start, end)
+    data, meta = _data_and_meta(record)
+    return Row(data, meta, text(record, b"tag", TAG_MAX), text(record, b"node", NODE_MAX) or node)
+
+
+def _record(fields: JsonFields, start: i64, end: i64, node: str) -> claims.Record:
+    record = _read_record(fields, start, end)
+    data, meta = _data_and_meta(record)
+    delay_ms = whole(record, b"delay_ms", 0)
+    priority = signed(record, b"priority", PRIORITY_MAX)
+    if delay_ms > DELAY_MS_MAX:
+        raise invalid(f"delay_ms must be at most {DELAY_MS_MAX}")
+    tag = text(record, b"tag", TAG_MAX)
+    made = claims.Record(data, meta, tag, text(record, b"node", NODE_MAX) or node)
+    made.delay_ms = delay_ms
+    made.priority = priority
+    return made
+
+
+def _read_record(fields: JsonFields, start: i64, end: i64) -> JsonFields:
+    record = read_object(fields.data, start, end)
+    if record is None:
+        raise invalid("a record must be an object")
+    return record
+
+
+def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
+    data = record.raw(b"data")
+    if data is None:
+        raise invalid("a record must have data")
+    meta = b""
+    kind = record.kind(b"meta")
+    if kind not in (KIND_ABSENT, KIND_NIL):
+        meta = record.raw(b"meta") or b""
+        inside = read_object(meta, 0, len(meta)) if kind == KIND_MAP else None
+        if inside is None:
+            raise invalid("meta must be an object")
+        if len(meta) > META_MAX or len(inside.keys()) > META_KEYS_MAX:
+            most = f"{META_MAX} bytes and {META_KEYS_MAX} keys"
+            raise HttpRefused(400, "record_too_large", f"meta may have at most {most}")
+    if len(data) + len(meta) > RECORD_MAX:
+        raise HttpRefused(400, "record_too_large", f"a record may have at most {RECORD_MAX} bytes")
+    return data, meta
+
+
+def _write_log(door: TopicsDoor, name: str, rows: list[Row], key: str, now_ms: i64) -> Written:
+    log = door.yard.logs[name]
+    try:
+        done = logs.append(door.yard, log, rows, key, now_ms)
+    except WriteTooLarge:
+        raise too_large() from None
+    except TopicFull:
+        seqs = (log.earliest_seq, log.next_seq - 1)
+        raise topic_full(log.config, log.count, log.bytes, seqs) from None
+    written = Written(done.first_seq, done.last_seq, done.batch, is_deduped=done.is_deduped)
+    written.head_seq = log.next_seq - 1
+    written.is_synced = log.config.durability == FSYNC
+    return written
+
+
+def _write_queue(
+    door: TopicsDoor, name: str, records: list[claims.Record], key: str, now_ms: i64
+) -> Written:
+    queue = door.yard.queues[name]
+    config = config_of(queue)
+    try:
+        done = claims.produce(door.yard, queue, records, key, now_ms)
+    except WriteTooLarge:
+        raise too_large() from None
+    except TopicFull:
+        seqs = (earliest_seq(queue), queue.next_seq - 1)
+        counts = claims.counts(queue)
+        raise topic_full(config, counts.count, counts.bytes, seqs) from None
+    written = Written(done.first_seq, done.last_seq, done.batch, is_deduped=done.is_deduped)
+    written.head_seq = queue.next_seq - 1
+    written.is_synced = config.durability == FSYNC
+    return written
+
+
+def too_large() -> HttpRefused:
+    """Return the refusal of a write that no deletion could make room for."""
+    return HttpRefused(400, "record_too_large", "the write is larger than the topic may ever be")
+
+
+def topic_full(config: TopicConfig, count: i64, size: i64, seqs: tuple[i64, i64]) -> HttpRefused:
+    """Return the refusal of a write to a topic that holds as much as it may."""
+    detail: dict[str, object] = {
+        "cap_records": config.cap_records,
+        "cap_bytes": config.cap_bytes,
+        "count": int(count),
+        "bytes": int(size),
+        "earliest_seq": int(seqs[0]),
+        "head_seq": int(seqs[1]),
+    }
+    return HttpRefused(422, "topic_full", "the topic holds as much as it may", detail)
+
+
+def put_written(out: BytesWriter, written: Written, *, has_seqs: bool) -> None:
+    """Add what a write came to, to an answer that names the topic."""
+    first = written.first_seq
+    last = written.last_seq
+    put_int(out, b',"first_seq":', first)
+    put_int(out, b',"last_seq":', last)
+    if has_seqs:
+        _write_seqs(out, first, last)
+    put_int(out, b',"head_seq":', written.head_seq)
+    put_int(out, b',"count":', last - first + 1)
+    put_bool(out, b',"created":', value=written.is_created)
+    put_bool(out, b',"deduped":', value=written.is_deduped)
+
+
+def _write_seqs(out: BytesWriter, first: i64, last: i64) -> None:
+    out.write(b',"seqs":[')
+    seq = first
+    while seq <= last:
+        if seq > first:
+            out.write(b",")
+        write_int(out, seq)
+        seq += 1
+    out.write(b"]")

@@ -1,0 +1,112 @@
+"""A server held against its own description by somebody who reads nothing else.
+
+schemathesis makes calls from the document, right ones and wrong ones, and judges the answers: no
+server errors, no status or type or body that is not described, wrong methods refused, wrong data
+refused, right data taken. Calls go to names of its own making, to a queue and to a log. Of
+bunqueue's own API much less is described, and judged.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_yard import HttpYard, Topics
+
+pytestmark = pytest.mark.skipif(
+    find_spec("schemathesis") is None, reason="schemathesis is not installed"
+)
+
+EXAMPLES = 5
+RUN_S = 120
+
+# A call that waits for records is right, but there are too many of them to wait for.
+HOOKS = """
+import schemathesis
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    body = case.body
+    if isinstance(body, dict) and isinstance(body.get("wait_ms"), int) and body["wait_ms"] > 1:
+        body["wait_ms"] = 1
+"""
+# TRACE is not among them: it is refused where requests are read, as a method nobody knows.
+METHODS = """
+[phases.coverage]
+unexpected-methods = ["GET", "PUT", "POST", "DELETE", "PATCH"]
+"""
+# As many lease_ids as there are seqs: no schema can say that.
+KNOWN = """
+[parameters]
+"path.topic" = "known"
+
+[[operations]]
+include-path-regex = "/(ack|nack|extend)$"
+checks.positive_data_acceptance.enabled = false
+"""
+# They have no end to be judged by.
+STREAMS = "/work$|/watch/|^/(events|ws)|/wait$"
+# What is said of jobs alone is not looked at where a record is written to a log.
+LENIENT = """
+[[operations]]
+include-operation-id = "post_v0_topics_topic"
+checks.negative_data_rejection.enabled = false
+"""
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[HttpYard]:
+    server = HttpYard("--data", str(tmp_path / "data"))
+    yield server
+    server.close()
+
+
+def judge(yard: HttpYard, folder: Path, config: str, *flags: str) -> None:
+    """Let schemathesis call the server; fail with what it found."""
+    (folder / "impatience.py").write_text(HOOKS, encoding="utf-8")
+    (folder / "st.toml").write_text(METHODS + config, encoding="utf-8")
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", "st.toml", "run"]
+    command += [f"{yard.url}/openapi.json", "--exclude-path-regex", STREAMS, *flags]
+    command += ["--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES), "--seed", "1"]
+    said = subprocess.run(
+        [*command, "--continue-on-failure", "--no-color", "--warnings", "off"],
+        cwd=folder,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "impatience", "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout.decode("utf-8", "replace")[-20_000:]
+    with closing(Topics(yard.address)) as caller:
+        assert caller.ask("GET", "/v0/health")[0] == 200
+
+
+def test_topics_of_any_name(yard: HttpYard, tmp_path: Path) -> None:
+    # Right data may still find a topic full, a cursor of nobody's, a topic its own dead letter.
+    flags = ("--include-path-regex", "^/(v0/|openapi)", "--exclude-checks")
+    judge(yard, tmp_path, LENIENT, *flags, "positive_data_acceptance")
+
+
+@pytest.mark.parametrize("kind", ["queue", "log"])
+def test_a_topic_that_is_there(yard: HttpYard, tmp_path: Path, kind: str) -> None:
+    config = {"type": kind, "max_deliveries": 2, "dead_letter": "dead"}
+    records = [{"data": at, "tag": f"t:{at}", "node": "n", "meta": {}} for at in range(9)]
+    with closing(Topics(yard.address)) as caller:
+        assert caller.ask("PUT", "/v0/topics/known", config)[0] == 201
+        assert caller.ask("POST", "/v0/topics/known", {"records": records})[0] == 200
+    flags = ["--include-path-regex", r"^/v0/topics/\{topic\}"]
+    for method in ("PUT", "DELETE"):
+        flags += ["--exclude-method", method]
+    judge(yard, tmp_path, KNOWN if kind == "queue" else KNOWN + LENIENT, *flags)
+
+
+def test_bunqueues_own_api(yard: HttpYard, tmp_path: Path) -> None:
+    # Little is described of its bodies, so that nothing is known of right and wrong ones.
+    unknown = "negative_data_rejection,positive_data_acceptance"
+    judge(yard, tmp_path, "", "--include-tag", "bunqueue", "--exclude-checks", unknown)

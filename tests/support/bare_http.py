@@ -1,0 +1,240 @@
+"""The HTTP port without a socket: requests in, answers out, over a yard in memory.
+
+`BareHttp` is the bunqueue door of one boot with the HTTP port beside it. A client sends whole
+requests and reads answers as they stand on the wire; one that comes later is fetched with `hear`.
+Bodies are read back as JSON where that is what they are.
+"""
+
+import json
+from typing import Any, Final
+
+from jobyard.journal.storage import Storage
+from jobyard.sessions.bunqueue.http import BunqueueArea, install
+from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.routes import Routes
+from jobyard.sessions.http.session import HttpEntrance
+from tests.support.bare_bunqueue import BareBunqueue, Ears
+
+NO_BODY_STATUSES: Final = (101, 204)
+
+
+class Reply:
+    """One answer: status, head, and body in all its chunks."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        """The body as a value."""
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """Why it was refused."""
+        said = self.json
+        assert said["ok"] is False
+        assert set(said) == {"ok", "error"}
+        return str(said["error"])
+
+
+class HttpClient:
+    """One connection to the port."""
+
+    def __init__(self, site: "BareHttp") -> None:
+        self._site = site
+        self.session = site.http_entrance.enter(Ears(site.stirred, self))
+        self.unread = b""
+        self._is_open = True
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self.session.receive(data, self._site.now_ms)
+        self.collect()
+        self._site.settle()
+
+    def collect(self) -> None:
+        """Take what the session has said."""
+        self.unread += self.session.take_output()
+
+    def resume(self) -> None:
+        """Let the session go on, as a connection does once it was stirred."""
+        if self._is_open:
+            self.session.resume(self._site.now_ms)
+            self.collect()
+
+    def request(self, method: str, path: str, body: object = None, **headers: str) -> None:
+        """Send a request; a body that is no bytes is sent as JSON."""
+        content = b"" if body is None else body if isinstance(body, bytes) else _json(body)
+        lines = [f"{method} {path} HTTP/1.1", "Host: yard", f"Content-Length: {len(content)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.send("\r\n".join([*lines, "", ""]).encode() + content)
+
+    def hear(self, *, is_head: bool = False) -> Reply | None:
+        """Return the next answer, if it is complete."""
+        head, end, rest = self.unread.partition(b"\r\n\r\n")
+        if not end:
+            return None
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+        }
+        status = int(first.split(" ")[1])
+        size = 0 if is_head or status in NO_BODY_STATUSES else int(headers["content-length"])
+        if len(rest) < size:
+            return None
+        self.unread = rest[size:]
+        return Reply(status, headers, rest[:size])
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
+        """Send a request that is answered at once; return the answer."""
+        self.request(method, path, body, **headers)
+        reply = self.hear(is_head=method == "HEAD")
+        assert reply is not None, f"no answer to {method} {path}: {self.unread!r}"
+        return reply
+
+    def ok(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        """Ask for what must be granted; return what comes beside `ok`."""
+        reply = self.ask(method, path, body, **headers)
+        said = reply.json
+        assert reply.status == 200, f"{method} {path}: {reply.status} {said}"
+        assert said.pop("ok") is True, f"{method} {path}: {said}"
+        return said
+
+    def close(self) -> None:
+        """Leave."""
+        self._is_open = False
+        self.session.closed(self._site.now_ms)
+        self._site.settle()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+class EventSource(HttpClient):
+    """A caller of an event stream."""
+
+    def __init__(self, site: "BareHttp", path: str = "/events", **headers: str) -> None:
+        super().__init__(site)
+        self.request("GET", path, **headers)
+        head, _, self.unread = self.unread.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        assert first == "HTTP/1.1 200 OK", first
+        pairs = (line.partition(": ") for line in lines)
+        self.headers = {name.lower(): value for name, _, value in pairs}
+
+    def text(self) -> str:
+        """Return what has come since the last time, as it stood in the chunks."""
+        self.collect()
+        text = ""
+        while self.unread:
+            size_line, _, rest = self.unread.partition(b"\r\n")
+            size = int(size_line, 16)
+            text += rest[:size].decode()
+            assert rest[size : size + 2] == b"\r\n"
+            self.unread = rest[size + 2 :]
+        return text
+
+    def blocks(self) -> list[dict[str, str]]:
+        """Return the fields of the blocks that have come; a comment has none."""
+        blocks = self.text().split("\n\n")
+        assert blocks.pop() == ""
+        return [_block(block) for block in blocks]
+
+    def told(self, *names: str) -> list[Any]:
+        """Return the data of the events that have come, of those names alone if there are any."""
+        return [
+            json.loads(block["data"])
+            for block in self.blocks()
+            if not names or block.get("event") in names
+        ]
+
+
+def _block(block: str) -> dict[str, str]:
+    pairs = (line.partition(": ") for line in block.split("\n") if not line.startswith(":"))
+    return {name: value for name, _, value in pairs}
+
+
+class WebSocket(HttpClient):
+    """The client's side of a WebSocket."""
+
+    def __init__(self, site: "BareHttp", path: str = "/ws", **headers: str) -> None:
+        super().__init__(site)
+        # The key and its answer are the example of RFC 6455.
+        self.request("GET", path, **handshake(), **headers)
+        reply = self.hear()
+        assert reply is not None
+        assert reply.status == 101, reply.body
+        assert reply.headers["upgrade"] == "websocket"
+        assert reply.headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+    def say(self, value: object) -> None:
+        """Send a message."""
+        self.send(ws_frame(1, value if isinstance(value, bytes) else _json(value)))
+
+    def frames(self) -> list[tuple[int, bytes]]:
+        """Return the opcodes and contents of what has come since the last time."""
+        self.collect()
+        frames: list[tuple[int, bytes]] = []
+        while self.unread:
+            assert self.unread[0] & 0xF0 == 0x80
+            at, size = 2, self.unread[1]
+            if size >= 126:
+                at = 4 if size == 126 else 10
+                size = int.from_bytes(self.unread[2:at], "big")
+            frames.append((self.unread[0] & 0x0F, self.unread[at : at + size]))
+            self.unread = self.unread[at + size :]
+        return frames
+
+    def messages(self) -> list[Any]:
+        """Return the texts that have come, as values."""
+        return [json.loads(content) for opcode, content in self.frames() if opcode == 1]
+
+    def answer(self, cmd: str, **fields: object) -> Any:
+        """Send a command; return the answer, which is the last that comes."""
+        self.say({"cmd": cmd, **fields})
+        return [one for one in self.messages() if "ok" in one][-1]
+
+
+def handshake() -> dict[str, str]:
+    """Return the headers that ask for a WebSocket."""
+    return {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec_WebSocket_Version": "13",
+        "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+
+
+def ws_frame(opcode: int, content: bytes, *, is_last: bool = True) -> bytes:
+    """Return a frame as a client sends it."""
+    mask = b"\x01\x02\x03\x04"
+    size = len(content)
+    head = bytes([opcode | (0x80 if is_last else 0)])
+    if size < 126:
+        head += bytes([0x80 | size])
+    elif size < 1 << 16:
+        head += bytes([0x80 | 126]) + size.to_bytes(2, "big")
+    else:
+        head += bytes([0x80 | 127]) + size.to_bytes(8, "big")
+    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(content))
+
+
+class BareHttp(BareBunqueue):
+    """Yard, door and port of one boot."""
+
+    def __init__(self, storage: Storage | None = None, origin: str = "*") -> None:
+        super().__init__(storage)
+        self.door.origin = origin
+        self.area = BunqueueArea(self.door)
+        self.routes = Routes(self.area)
+        install(self.routes, self.area)
+        self.http = HttpDoor(self.yard, self.routes, Stopwatch())
+        self.http_entrance = HttpEntrance(self.http)
+
+    def call(self) -> HttpClient:
+        """Open a connection to the port."""
+        return HttpClient(self)

@@ -1,0 +1,21 @@
+"""A port in memory; afterwards every counter is held against what it counts."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.bare_topics import BareTopics, Caller
+
+
+@pytest.fixture
+def site() -> Iterator[BareTopics]:
+    """A yard with the HTTP port open."""
+    found = BareTopics()
+    yield found
+    found.check()
+
+
+@pytest.fixture
+def api(site: BareTopics) -> Caller:
+    """A connection to it."""
+    return site.api

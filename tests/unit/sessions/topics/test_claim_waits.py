@@ -1,0 +1,202 @@
+"""Claims that are answered later: who waits for a job, and who shares with others."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.bare_topics import BareTopics, Caller, said
+
+
+@pytest.fixture
+def queue(api: Caller) -> str:
+    """An empty queue."""
+    api.put("q", type="queue")
+    return "q"
+
+
+def claims(site: BareTopics, **query: object) -> Caller:
+    """Let a node claim what is not there yet."""
+    caller = site.connect()
+    caller.send("POST", "/v0/topics/q/claim", {"node": "w", "wait_ms": 5000, **query})
+    assert not caller.unread
+    return caller
+
+
+def answer_of(caller: Caller) -> Any:
+    answer = caller.hear()
+    assert answer is not None
+    return said(answer)
+
+
+def seqs(caller: Caller) -> list[int]:
+    return [one["$seq"] for one in answer_of(caller)["claimed"]]
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_given_what_comes(site: BareTopics, api: Caller, queue: str) -> None:
+    before = site.timers()
+    caller = claims(site, lease_ms=700)
+    site.tick(1000)
+    assert caller.hear() is None
+    api.write(queue, "a", "b")
+    answer = answer_of(caller)
+    (job,) = answer.pop("claimed")
+    assert answer == {"topic": "q", "count": 1, "ready": 1}
+    assert (job["$seq"], job["deadline"]) == (1, site.now_ms + 700)
+    counts = api.state(queue)["queue"]
+    assert (counts["ready"], counts["in_flight"]) == (1, 1)
+    body = {"node": "w", "seqs": [1], "lease_ids": [job["lease_id"]]}
+    assert api.ok("q/ack", body)["acked"] == 1
+    assert site.timers() == before
+
+
+def test_who_waits_for_many_is_given_those_that_come_together(
+    site: BareTopics, api: Caller, queue: str
+) -> None:
+    caller = claims(site, max=3)
+    api.ok(queue, {"records": [{"data": at, "priority": at} for at in range(5)]})
+    assert seqs(caller) == [3, 4, 5]
+
+
+def test_those_who_wait_are_served_in_turn(site: BareTopics, api: Caller, queue: str) -> None:
+    first = claims(site, node="a")
+    second = claims(site, node="b")
+    api.write(queue, 1)
+    assert seqs(first) == [1]
+    assert second.hear() is None
+    api.ok("q/nack", {"node": "a", "seqs": [1]})
+    assert seqs(second) == [1]
+
+
+def test_a_job_that_comes_back_is_given_to_who_waits(
+    site: BareTopics, api: Caller, queue: str
+) -> None:
+    api.write(queue, 1, 2)
+    api.claim(queue, node="a", max=2, lease_ms=1000)
+    first = claims(site, node="b")
+    second = claims(site, node="c")
+    api.ok("q/nack", {"node": "a", "seqs": [1], "delay_ms": 500})
+    site.tick(500)
+    assert seqs(first) == [1]
+    site.tick(500)
+    assert seqs(second) == [2]
+
+
+def test_who_waits_in_vain_is_told_so_in_time(site: BareTopics, queue: str) -> None:
+    before = site.timers()
+    caller = claims(site)
+    site.tick(4999)
+    assert caller.hear() is None
+    site.tick(1)
+    assert answer_of(caller) == {"topic": queue, "claimed": [], "count": 0, "ready": 0}
+    assert site.timers() == before
+
+
+def test_nobody_waits_longer_than_half_a_minute(site: BareTopics, queue: str) -> None:
+    assert queue == "q"
+    caller = claims(site, wait_ms=1 << 70)
+    site.tick(29_999)
+    assert caller.hear() is None
+    site.tick(1)
+    assert seqs(caller) == []
+
+
+def test_who_leaves_is_given_nothing(site: BareTopics, api: Caller, queue: str) -> None:
+    before = site.timers()
+    caller = claims(site)
+    caller.close()
+    assert site.timers() == before
+    api.write(queue, 1)
+    assert api.state(queue)["queue"]["ready"] == 1
+
+
+def test_who_sends_no_more_is_answered_at_once(site: BareTopics, queue: str) -> None:
+    assert queue == "q"
+    caller = claims(site)
+    caller.shut_down()
+    assert seqs(caller) == []
+
+
+def test_what_was_given_outlives_the_connection(site: BareTopics, api: Caller, queue: str) -> None:
+    caller = claims(site, lease_ms=1000)
+    api.write(queue, 1)
+    caller.close()
+    assert api.state(queue)["queue"]["in_flight"] == 1
+    site.tick(1001)
+    assert api.state(queue)["queue"]["ready"] == 1
+
+
+def test_who_waits_is_told_that_the_topic_was_removed(
+    site: BareTopics, api: Caller, queue: str
+) -> None:
+    before = site.timers()
+    caller = claims(site)
+    api.ask("DELETE", f"/v0/topics/{queue}")
+    answer = caller.hear()
+    assert answer is not None
+    assert answer.refusal == (404, "topic_not_found")
+    assert site.timers() == before
+    assert queue not in site.yard.queues
+
+
+@pytest.mark.parametrize("wait_ms", [-1, "5", 1.5, []])
+def test_a_time_that_is_none(api: Caller, queue: str, wait_ms: object) -> None:
+    answer = api.post(f"{queue}/claim", {"node": "w", "wait_ms": wait_ms})
+    assert answer.refusal == (400, "invalid_request")
+
+
+# -- sharing ---------------------------------------------------------------------------------------
+
+
+def share(site: BareTopics, node: str, most: int) -> Caller:
+    """Claim where claims are served together."""
+    caller = site.connect()
+    caller.send("POST", "/v0/topics/q/claim", {"node": node, "max": most})
+    assert not caller.unread
+    return caller
+
+
+def test_claims_that_come_together_share(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    before = site.timers()
+    api.write("q", *range(20))
+    callers = [share(site, f"w{number}", 10) for number in range(4)]
+    site.tick(49)
+    assert all(caller.hear() is None for caller in callers)
+    site.tick(1)
+    found = [seqs(caller) for caller in callers]
+    assert [len(one) for one in found] == [5, 5, 5, 5]
+    assert sorted(seq for one in found for seq in one) == list(range(1, 21))
+    assert all(one == sorted(one) for one in found)
+    assert site.timers() == before + 4
+
+
+def test_what_one_leaves_others_get(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    api.write("q", *range(10))
+    callers = [share(site, "a", 1), share(site, "b", 9), share(site, "c", 3)]
+    site.tick(50)
+    assert [len(seqs(caller)) for caller in callers] == [1, 6, 3]
+
+
+def test_who_leaves_before_the_shares_are_dealt_gets_none(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    api.write("q", *range(4))
+    first, second = share(site, "a", 4), share(site, "b", 4)
+    first.close()
+    site.tick(50)
+    assert seqs(second) == [1, 2, 3, 4]
+
+
+def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: Caller) -> None:
+    before = site.timers()
+    api.put("q", type="queue", claim_jitter_ms=50)
+    api.write("q", 1)
+    caller = share(site, "a", 4)
+    api.ask("DELETE", "/v0/topics/q")
+    api.put("q", type="queue", claim_jitter_ms=50)
+    site.tick(50)
+    assert seqs(caller) == []
+    assert site.timers() == before

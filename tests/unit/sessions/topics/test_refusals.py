@@ -1,0 +1,260 @@
+"""What the port says no to, in the words of the topics API, and what it changes then: nothing."""
+
+import json
+
+import pytest
+
+from jobyard.sessions.http.door import BODY_MAX
+from tests.support.bare_topics import JSON_BODY, BareTopics, Caller, said
+from tests.support.memory_storage import MemoryStorage
+
+BODY = {"records": [{"data": 1}]}
+RAW = json.dumps(BODY).encode()
+POSTS = ["", "/diff", "/delete", "/claim", "/ack", "/nack", "/extend", "/redrive", "/purge"]
+
+
+# -- content types ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=utf-8",
+        " application/json ",
+        "application/x-www-form-urlencoded",
+        "application/x-www-form-urlencoded; charset=UTF-8",
+    ],
+)
+def test_bodies_that_are_read(api: Caller, kind: str) -> None:
+    assert said(api.post("t", RAW, {"Content-Type": kind}), 201)["seqs"] == [1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "",
+        "text/plain",
+        "application/jsonp",
+        "application/json+x",
+        "application/problem+json",
+        "text/json",
+        "json",
+        "application/json, text/plain",
+        "multipart/form-data; boundary=x",
+        ";application/json",
+    ],
+)
+def test_bodies_that_are_not_read(api: Caller, kind: str) -> None:
+    refusal = (415, "unsupported_media_type")
+    assert api.post("t", RAW, {"Content-Type": kind}).refusal == refusal
+    assert api.ask("GET", "/v0/topics/t").status == 404
+    api.put("t")
+    for path in POSTS[:3]:
+        assert api.post(f"t{path}", RAW, {"Content-Type": kind}).refusal == refusal
+    api.put("q", type="queue")
+    for path in POSTS:
+        assert api.post(f"q{path}", RAW, {"Content-Type": kind}).refusal == refusal, path
+    answer = api.ask("PUT", "/v0/topics/t", RAW, {"Content-Type": kind})
+    assert answer.refusal == refusal
+    assert api.state("t")["head_seq"] == api.state("q")["head_seq"] == 0
+
+
+@pytest.mark.parametrize("headers", [{}, JSON_BODY, {"Content-Type": "text/plain"}])
+def test_where_a_body_may_be_missing_nobody_asks_what_it_is(
+    api: Caller, headers: dict[str, str]
+) -> None:
+    for method, path in (
+        ("PUT", "/v0/topics/t"),
+        ("POST", "/v0/topics/t/diff"),
+    ):
+        assert api.ask(method, path, None, headers).status in {200, 201}
+
+
+@pytest.mark.parametrize("path", ["", "/delete", "/claim", "/ack", "/nack", "/extend"])
+def test_where_a_body_must_be_it_is_missed(api: Caller, path: str) -> None:
+    api.put("q", type="queue")
+    assert api.post(f"q{path}", b"", JSON_BODY).refusal == (400, "invalid_request")
+    assert api.ask("POST", f"/v0/topics/q{path}").refusal == (415, "unsupported_media_type")
+
+
+def test_the_order_of_judgements(api: Caller) -> None:
+    """What is not there is told before what is wrong with what was sent."""
+    text = {"Content-Type": "text/plain"}
+    assert api.post("none/claim", b"x", text).refusal == (404, "topic_not_found")
+    assert api.ask("PATCH", "/v0/topics/none", b"x", text).refusal == (405, "method_not_allowed")
+    assert api.ask("POST", "/v0/none", b"x", text).refusal == (404, "not_found")
+
+
+# -- paths and methods -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v0", "/v0/", "/v0/topic", "/v0/topics/", "/v0/topics/t/", "/v0/topics/t/peek", "/v0//t"],
+)
+def test_paths_that_lead_nowhere(api: Caller, path: str) -> None:
+    api.put("t")
+    answer = api.ask("GET", path)
+    assert answer.status in {400, 404}
+    assert answer.code in {"not_found", "invalid_request"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v0/topics", "GET, HEAD, OPTIONS"),
+        ("PATCH", "/v0/topics/t", "DELETE, GET, HEAD, OPTIONS, POST, PUT"),
+        ("GET", "/v0/topics/t/diff", "OPTIONS, POST"),
+        ("PUT", "/v0/topics/t/claim", "OPTIONS, POST"),
+        ("POST", "/v0/topics/t/work", "GET, HEAD, OPTIONS"),
+        ("POST", "/v0/health", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_methods_that_a_path_does_not_know(
+    api: Caller, method: str, path: str, allowed: str
+) -> None:
+    answer = api.ask(method, path, b"{}" if method != "GET" else None)
+    assert answer.refusal == (405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+    options = api.ask("OPTIONS", path)
+    assert (options.status, options.headers["allow"]) == (204, allowed)
+
+
+def test_a_head_is_that_of_the_answer(api: Caller) -> None:
+    api.put("t")
+    whole = api.ask("GET", "/v0/topics/t")
+    head = api.ask("HEAD", "/v0/topics/t")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"]
+
+
+# -- too much --------------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_comes(site: BareTopics) -> None:
+    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    fits = site.connect()
+    fits.say(head + b"Content-Length: %d\r\n\r\n" % BODY_MAX)
+    assert fits.hear() is None
+    fits.close()
+    caller = site.connect()
+    caller.say(head + b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
+    answer = caller.hear()
+    assert answer is not None
+    assert answer.refusal == (413, "payload_too_large")
+    assert not caller.is_open
+    assert not site.yard.logs
+
+
+def test_a_request_that_is_none_is_refused_in_the_words_of_its_path(site: BareTopics) -> None:
+    caller = site.connect()
+    caller.say(b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
+    answer = caller.hear()
+    assert answer is not None
+    assert answer.refusal == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
+    storage = MemoryStorage()
+    site = BareTopics(storage)
+    api = site.api
+    api.put("t", type=kind, durable=True)
+    api.write("t", "x" * 100)
+    site.others.site.commit()
+    storage.capacity = sum(len(file.seen) for file in storage.files.values())
+    body = {"records": [{"data": "x" * 100_000}] * 4}
+    written = 1
+    for _ in range(20):
+        answer = api.post("t", body)
+        if answer.status != 200:
+            break
+        written += 4
+        site.others.site.commit()
+    assert answer.refusal == (507, "storage_full")
+    assert api.state("t")["head_seq"] == written
+    assert api.post("new", body).refusal == (507, "storage_full")
+    assert api.ask("GET", "/v0/topics/new").refusal == (404, "topic_not_found")
+    assert api.ask("GET", "/v0/health").status == 200
+    assert len(api.diff("t", max_batch_bytes=8 << 20)["records"]) == written
+    site.check()
+
+
+def test_a_server_in_drain_mode_takes_nothing_new(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue")
+    api.write("q", 1)
+    site.door.is_draining = True
+    for path in ("q", "new"):
+        answer = site.api.post(path, BODY)
+        assert answer.refusal == (503, "shutting_down")
+        assert answer.headers["retry-after"] == "1"
+    assert site.api.ask("GET", "/v0/ready").refusal == (503, "shutting_down")
+    assert site.api.ask("GET", "/v0/health").status == 200
+    assert site.api.claim("q")["count"] == 1
+    assert site.api.ok("q/ack", {"node": "w", "seqs": [1]})["acked"] == 1
+    assert site.api.ask("GET", "/v0/topics/new").status == 404
+
+
+# -- health ----------------------------------------------------------------------------------------
+
+
+def test_the_server_is_up(site: BareTopics) -> None:
+    site.tick(1234)
+    answer = site.api.ask("GET", "/v0/health")
+    assert answer.status == 200
+    assert set(answer.json) == {"status", "version", "uptime_ms"}
+    assert (answer.json["status"], answer.json["uptime_ms"]) == ("ok", 1234)
+
+
+def test_the_server_is_ready(api: Caller) -> None:
+    api.put("a")
+    api.put("b", type="queue")
+    answer = api.ask("GET", "/v0/ready")
+    assert answer.status == 200
+    assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 2}
+
+
+def test_counters_as_json(site: BareTopics, api: Caller) -> None:
+    api.write("a", 1, 22)
+    api.put("b", type="queue")
+    api.write("b", 1, 2, 3)
+    api.claim("b")
+    site.tick(10)
+    found = api.ask("GET", "/v0/metrics", None, {"Accept": "application/json"}).json
+    wanted = {
+        "topics_topics": 2,
+        "topics_queue_topics": 1,
+        "topics_records_live": 5,
+        "topics_queue_leases_in_flight": 1,
+        "topics_ready": 1,
+        "topics_uptime_ms": 10,
+    }
+    assert wanted.items() <= found.items()
+
+
+def test_counters_as_text(api: Caller) -> None:
+    api.write("a", 1, 22)
+    api.put("b", type="queue")
+    api.write("b", 1, 2, 3)
+    api.claim("b")
+    answer = api.ask("GET", "/v0/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.body.decode().split("\n")
+    assert "topics_topics 2" in lines
+    assert 'topics_topic_head_seq{topic="a"} 2' in lines
+    assert 'topics_topic_queue_ready{topic="b"} 2' in lines
+    assert 'topics_topic_queue_in_flight{topic="b"} 1' in lines
+    assert all(line.startswith(("# TYPE ", "topics_")) for line in lines if line)
+
+
+def test_counters_of_so_many_topics_and_no_more(site: BareTopics, api: Caller) -> None:
+    for number in range(1002):
+        api.put(f"t{number}")
+    api.put("q", type="queue")
+    text = api.ask("GET", "/v0/metrics").body.decode()
+    assert text.count("topics_topic_head_seq{") == 1000
+    assert "topics_topic_queue_ready{" not in text
+    assert len(site.yard.logs) == 1002

@@ -1,0 +1,436 @@
+"""Topics made, shown, listed and removed."""
+
+from base64 import urlsafe_b64encode
+
+import pytest
+
+from tests.support.bare_topics import BareTopics, Caller, said
+from tests.support.memory_storage import MemoryStorage
+
+DEFAULTS = {
+    "type": "log",
+    "ttl_ms": 0,
+    "cap_records": 0,
+    "cap_bytes": 0,
+    "discard": "old",
+    "durable": False,
+    "durability": "disk",
+    "priority": None,
+    "auto_priority": True,
+    "auto_create": True,
+    "idempotency_window_ms": 120_000,
+    "dedupe_node": True,
+    "lease_ms": 30_000,
+    "claim_jitter_ms": 0,
+    "max_deliveries": 0,
+    "dead_letter": None,
+    "leases_durable": False,
+}
+
+
+# -- making ----------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_made_once_and_then_configured(api: Caller) -> None:
+    made = said(api.ask("PUT", "/v0/topics/t", {}), 201)
+    assert made == {"topic": "t", "created": True, "config": DEFAULTS}
+    again = said(api.ask("PUT", "/v0/topics/t", {"ttl_ms": 5}), 200)
+    assert again == {"topic": "t", "created": False, "config": {**DEFAULTS, "ttl_ms": 5}}
+
+
+def test_a_topic_needs_no_body_to_be_made(api: Caller) -> None:
+    assert said(api.ask("PUT", "/v0/topics/t"), 201)["config"] == DEFAULTS
+
+
+def test_what_is_left_out_goes_back_to_its_default(api: Caller) -> None:
+    given = {
+        "type": "queue",
+        "ttl_ms": 1,
+        "cap_records": 2,
+        "cap_bytes": 3,
+        "discard": "reject",
+        "durable": True,
+        "priority": -1000,
+        "auto_priority": False,
+        "auto_create": False,
+        "idempotency_window_ms": 0,
+        "dedupe_node": False,
+        "lease_ms": 100,
+        "claim_jitter_ms": 5000,
+        "max_deliveries": 7,
+        "dead_letter": "t.dlq",
+        "leases_durable": True,
+    }
+    assert api.put("t", **given)["config"] == {**DEFAULTS, **given, "durability": "fsync"}
+    assert api.put("t", type="queue")["config"] == {**DEFAULTS, "type": "queue"}
+    assert api.state("t")["config"] == {**DEFAULTS, "type": "queue"}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"durable": True}, (True, "fsync")),
+        ({"durable": False}, (False, "disk")),
+        ({"durability": "fsync"}, (True, "fsync")),
+        ({"durability": "memory", "durable": True}, (False, "memory")),
+        ({"durability": "ephemeral"}, (False, "ephemeral")),
+    ],
+)
+def test_the_class_that_is_named_wins(
+    api: Caller, given: dict[str, object], found: tuple[bool, str]
+) -> None:
+    config = api.put("t", **given)["config"]
+    assert (config["durable"], config["durability"]) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"lease_ms": 0}, ("lease_ms", 100)),
+        ({"lease_ms": 99}, ("lease_ms", 100)),
+        ({"lease_ms": 86_400_001}, ("lease_ms", 86_400_000)),
+        ({"claim_jitter_ms": 5001}, ("claim_jitter_ms", 5000)),
+        ({"dead_letter": None}, ("dead_letter", None)),
+        ({"ttl_ms": None}, ("ttl_ms", 0)),
+    ],
+)
+def test_what_may_not_be_so_long_is_made_to_fit(
+    api: Caller, given: dict[str, object], found: tuple[str, object]
+) -> None:
+    assert api.put("t", **given)["config"][found[0]] == found[1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "stack"},
+        {"type": 1},
+        {"ttl_ms": -1},
+        {"ttl_ms": "1"},
+        {"ttl_ms": 1.5},
+        {"ttl_ms": True},
+        {"ttl_ms": 1 << 63},
+        {"cap_records": [1]},
+        {"cap_bytes": -1},
+        {"discard": "new"},
+        {"durable": 1},
+        {"durability": "paper"},
+        {"priority": 1001},
+        {"priority": -1001},
+        {"auto_create": "yes"},
+        {"dedupe_node": 0},
+        {"lease_ms": {}},
+        {"max_deliveries": -1},
+        {"dead_letter": "no name"},
+        {"dead_letter": 5},
+        {"dead_letter": "t"},
+        [],
+        "text",
+        b"{",
+        b'{"ttl_ms": NaN}',
+        b'{"ttl_ms": 1,}',
+        b"\xff",
+    ],
+)
+def test_a_bad_configuration_makes_nothing(api: Caller, body: object) -> None:
+    assert api.ask("PUT", "/v0/topics/t", body).refusal == (400, "invalid_request")
+    assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
+    api.put("t", cap_records=5)
+    assert api.ask("PUT", "/v0/topics/t", body).refusal == (400, "invalid_request")
+    assert api.state("t")["config"]["cap_records"] == 5
+
+
+def test_fields_nobody_knows_are_passed_over(api: Caller) -> None:
+    made = api.put("t", colour="red", ttl=5, shape={"a": [1]})
+    assert made["config"] == DEFAULTS
+
+
+@pytest.mark.parametrize(("first", "second"), [("log", "queue"), ("queue", "log")])
+def test_the_type_of_a_topic_stays(api: Caller, first: str, second: str) -> None:
+    api.put("t", type=first)
+    answer = api.ask("PUT", "/v0/topics/t", {"type": second, "ttl_ms": 1})
+    assert answer.refusal == (409, "topic_exists_incompatible")
+    assert answer.json["error"]["detail"] == {"type": first}
+    assert api.state("t")["config"]["ttl_ms"] == 0
+
+
+def test_no_type_is_the_type_of_a_log(api: Caller) -> None:
+    api.put("t", type="queue")
+    answer = api.ask("PUT", "/v0/topics/t", {})
+    assert answer.refusal == (409, "topic_exists_incompatible")
+
+
+@pytest.mark.parametrize("name", ["a", "0", "A.b_c:d-e", "x" * 255, "t..", "a:::"])
+def test_names_that_topics_may_have(api: Caller, name: str) -> None:
+    assert api.put(name)["topic"] == name
+    assert api.state(name)["topic"] == name
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 256, ".a", "_a", "-a", ":a", "a%20b", "a%2Fb", "a%00", "%C3%A4", "a@b", "a*"]
+)
+def test_names_that_topics_may_not_have(api: Caller, name: str) -> None:
+    for method, path, body in (
+        ("PUT", "", {}),
+        ("GET", "", None),
+        ("DELETE", "", None),
+        ("POST", "", {"records": [{"data": 1}]}),
+        ("POST", "/diff", {}),
+        ("POST", "/delete", {"before_seq": 1}),
+        ("POST", "/claim", {"node": "w"}),
+        ("GET", "/work?node=w", None),
+    ):
+        answer = api.ask(method, f"/v0/topics/{name}{path}", body)
+        assert answer.refusal == (400, "invalid_request"), (method, path)
+
+
+def test_names_are_told_apart_by_every_letter(api: Caller) -> None:
+    api.put("T")
+    assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
+
+
+def test_a_tighter_cap_lets_old_records_go(api: Caller) -> None:
+    api.write("t", 1, 2, 3, 4)
+    api.put("t", cap_records=1)
+    assert [one["data"] for one in api.diff("t", from_seq=3)["records"]] == [4]
+    assert api.state("t")["count"] == 1
+
+
+def test_a_queue_that_others_only_look_at_is_in_nobodys_way(site: BareTopics, api: Caller) -> None:
+    site.beanstalk().say(b"use looked-at\r\n")
+    assert names(api) == []
+    assert api.ask("GET", "/v0/topics/default").refusal == (404, "topic_not_found")
+    assert api.put("default")["created"]
+    assert api.write("looked-at", 1)["created"]
+    assert api.state("looked-at")["type"] == "log"
+
+
+# -- showing ---------------------------------------------------------------------------------------
+
+
+def test_the_state_of_a_fresh_log(api: Caller) -> None:
+    api.put("t")
+    state = api.state("t")
+    assert isinstance(state.pop("incarnation"), int)
+    assert state == {
+        "topic": "t",
+        "type": "log",
+        "head_seq": 0,
+        "earliest_seq": 1,
+        "next_seq": 1,
+        "count": 0,
+        "bytes": 0,
+        "config": DEFAULTS,
+        "effective_priority": 0,
+        "last_write_ts": None,
+        "last_read_ts": None,
+    }
+
+
+def test_the_state_of_a_log_in_use(site: BareTopics, api: Caller) -> None:
+    api.put("t", priority=7)
+    site.tick(50)
+    api.write("t", "ab", "cd", "e")
+    site.tick(100)
+    api.diff("t")
+    api.ok("t/delete", {"before_seq": 2})
+    state = api.state("t")
+    assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (3, 2, 4)
+    assert (state["count"], state["bytes"]) == (2, 7)
+    assert state["last_write_ts"] == site.now_ms - 100
+    assert state["last_read_ts"] == site.now_ms
+    assert state["effective_priority"] == 7
+
+
+def test_the_state_of_a_queue(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue")
+    assert set(api.state("q")) >= {"topic", "type", "head_seq", "earliest_seq", "next_seq"}
+    assert api.state("q")["queue"] == {
+        "ready": 0,
+        "in_flight": 0,
+        "delayed": 0,
+        "dead_lettered": 0,
+    }
+    api.write("q", 1, 22, 333, 4444)
+    api.claim("q", max=2)
+    api.ok("q/ack", {"node": "w", "seqs": [1]})
+    api.ok("q/nack", {"node": "w", "seqs": [2], "delay_ms": 5000})
+    api.claim("q")
+    state = api.state("q")
+    assert state["type"] == "queue"
+    assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (4, 2, 5)
+    assert (state["count"], state["bytes"]) == (3, 9)
+    counts = state["queue"]
+    assert (counts["ready"], counts["in_flight"], counts["delayed"]) == (1, 1, 1)
+    site.tick(5000)
+    assert api.state("q")["queue"]["ready"] == 2
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_what_is_too_old_is_not_counted(site: BareTopics, api: Caller, kind: str) -> None:
+    api.put("t", type=kind, ttl_ms=10)
+    api.write("t", 1, 2)
+    site.tick(11)
+    assert said(api.ask("GET", "/v0/topics"))["topics"][0]["count"] == 0
+    api.write("t", 1, 2)
+    site.tick(11)
+    assert api.state("t")["count"] == 0
+
+
+def test_a_topic_that_is_not_there(api: Caller) -> None:
+    for method, path, body in (
+        ("GET", "", None),
+        ("POST", "/diff", {}),
+        ("POST", "/delete", {"before_seq": 1}),
+        ("POST", "/claim", {"node": "w"}),
+        ("POST", "/ack", {"node": "w", "seqs": []}),
+        ("POST", "/nack", {"node": "w", "seqs": []}),
+        ("POST", "/extend", {"node": "w", "seqs": [], "lease_ms": 1}),
+        ("POST", "/redrive", {}),
+        ("POST", "/purge", {}),
+        ("GET", "/work?node=w", None),
+    ):
+        answer = api.ask(method, f"/v0/topics/t{path}", body)
+        assert answer.refusal == (404, "topic_not_found"), (method, path)
+    assert "t" not in names(api)
+
+
+# -- listing ---------------------------------------------------------------------------------------
+
+
+def names(api: Caller, query: str = "") -> list[str]:
+    answer = said(api.ask("GET", f"/v0/topics{query}"))
+    return [line["topic"] for line in answer["topics"]]
+
+
+def test_a_line_of_the_list(api: Caller) -> None:
+    api.put("a", durable=True, priority=3)
+    api.write("a", 1, 2)
+    api.put("b", type="queue")
+    api.write("b", "x")
+    answer = said(api.ask("GET", "/v0/topics?page_size=2"))
+    assert set(answer) == {"topics"}
+    assert answer["topics"] == [
+        {
+            "topic": "a",
+            "type": "log",
+            "head_seq": 2,
+            "earliest_seq": 1,
+            "count": 2,
+            "bytes": 2,
+            "durable": True,
+            "effective_priority": 3,
+        },
+        {
+            "topic": "b",
+            "type": "queue",
+            "head_seq": 1,
+            "earliest_seq": 1,
+            "count": 1,
+            "bytes": 3,
+            "durable": False,
+            "effective_priority": 0,
+        },
+    ]
+
+
+def test_topics_are_listed_in_order_page_by_page(api: Caller) -> None:
+    made = [f"t{number}" for number in range(9)]
+    for at, name in enumerate(reversed(made)):
+        api.put(name, type="queue" if at % 2 else "log")
+    for size in (1, 2, 3, 8, 9, 10):
+        found: list[str] = []
+        query = f"?prefix=t&page_size={size}"
+        cursor = ""
+        while True:
+            answer = said(api.ask("GET", f"/v0/topics{query}{cursor}"))
+            page = [line["topic"] for line in answer["topics"]]
+            assert 0 < len(page) <= size
+            found += page
+            if "next_cursor" not in answer:
+                break
+            cursor = f"&cursor={answer['next_cursor']}"
+        assert found == made
+
+
+def test_the_list_can_be_narrowed(api: Caller) -> None:
+    for name in ("a", "ab", "abc", "b", "A"):
+        api.put(name)
+    assert names(api, "?prefix=ab") == ["ab", "abc"]
+    assert names(api, "?prefix=zz") == []
+    assert names(api, "?prefix=a&page_size=0") == ["a"]
+    assert names(api, "?prefix=a&page_size=5000") == ["a", "ab", "abc"]
+
+
+def test_a_topic_stands_once_in_the_list(site: BareTopics, api: Caller) -> None:
+    api.put("t")
+    site.bunqueue().push("t", 1)
+    assert names(api, "?prefix=t") == ["t"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?cursor=x",
+        "?cursor=!!!!",
+        "?cursor=dA",
+        "?cursor=dA==dA==",
+        "?cursor=" + urlsafe_b64encode(b"\xff\xfe").decode(),
+        "?cursor=" + urlsafe_b64encode(b"no name").decode(),
+        "?cursor=%C3%A4",
+        "?page_size=x",
+        "?page_size=-1",
+        "?page_size=%C2%B2",
+    ],
+)
+def test_a_list_that_cannot_be(api: Caller, query: str) -> None:
+    api.put("t")
+    assert api.ask("GET", f"/v0/topics{query}").refusal == (400, "invalid_request")
+
+
+# -- removing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_topic_is_removed_with_all_it_holds(api: Caller, kind: str) -> None:
+    api.put("t", type=kind)
+    api.write("t", 1, 2)
+    gone = {"topic": "t", "deleted": True, "routers_removed": []}
+    assert said(api.ask("DELETE", "/v0/topics/t")) == gone
+    assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
+    assert "t" not in names(api)
+    assert said(api.ask("DELETE", "/v0/topics/t")) == {**gone, "deleted": False}
+    api.put("t", type=kind)
+    assert api.write("t", 3)["seqs"] == [1]
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_only_an_empty_topic_is_removed_if_so_asked(api: Caller, kind: str) -> None:
+    api.put("t", type=kind)
+    api.write("t", 1)
+    answer = api.ask("DELETE", "/v0/topics/t?if_empty=true")
+    assert answer.refusal == (409, "topic_not_empty")
+    assert api.state("t")["count"] == 1
+    api.ok("t/delete", {"before_seq": 2})
+    assert said(api.ask("DELETE", "/v0/topics/t?if_empty=true"))["deleted"]
+
+
+def test_a_topic_may_change_its_type_when_it_was_removed_between(api: Caller) -> None:
+    api.put("t", type="queue")
+    api.write("t", 1)
+    api.ask("DELETE", "/v0/topics/t")
+    assert api.put("t", type="log")["created"]
+    assert api.write("t", 2)["seqs"] == [1]
+
+
+def test_topics_outlive_a_restart_with_their_configuration() -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("log", ttl_ms=60_000, durable=True)
+    site.api.put("queue", type="queue", lease_ms=777)
+    site.api.put("gone")
+    site.api.ask("DELETE", "/v0/topics/gone")
+    site = site.again()
+    assert names(site.api) == ["log", "queue"]
+    log = {**DEFAULTS, "ttl_ms": 60_000, "durable": True, "durability": "fsync"}
+    assert site.api.state("log")["config"] == log
+    assert site.api.state("queue")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 777}
