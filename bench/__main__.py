@@ -22,6 +22,8 @@ from bench.rivals import Bunqueue, find_bunqueue
 from bench.run import Run, Settings, say
 from bench.scenarios import SCENARIOS
 from bench.servers import KINDS, Stable
+from bench.streams import Streams, compile_streams
+from bench.wrk import Wrk, find_wrk, wrk_version
 
 ROOT = Path(__file__).parent.parent
 WORKSHOP = ROOT / "build" / "bench"  # on the same disk as the project, and not in git
@@ -35,9 +37,13 @@ QUICK = Settings(
     jobs=10_000,
     jobs_few=100,
     tubes=1_000,
+    topic_records=5_000,
+    stream_seconds=0.3,
 )
 # More than this much of a core used by others, and the figures are theirs as well.
 OTHERS_CORES_MAX = 0.05
+# They take minutes to build, so only for a scenario that measures them.
+FLOORS_OF = {"floor": ("bare", "echo"), "http": ("httpecho",)}
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 
@@ -62,6 +68,8 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
     cores = core_split() if asked.pin else None
     floors = _floors(asked)
     bunqueue = find_bunqueue(ROOT)
+    wrk = find_wrk()
+    load_cores = cores[1] if cores else None
     run = Run(
         settings,
         Stable(
@@ -72,12 +80,15 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
             bunqueue=bunqueue,
             doors=yard.doors if yard else (),
         ),
-        Load(compile_load(WORKSHOP), cores[1] if cores else None),
+        Load(compile_load(WORKSHOP), load_cores),
         available=_available(yard, floors, bunqueue, asked.servers),
+        wrk=Wrk(wrk, load_cores) if wrk else None,
+        streams=Streams(compile_streams(WORKSHOP), load_cores),
     )
     facts |= {
         "jobyard": f"{yard.version} {yard.build}" if yard else None,
         "bunqueue": bunqueue.version() if bunqueue else None,
+        "wrk": wrk_version(wrk) if wrk else None,
         "pinned": cores is not None,
     }
     _note_doubts(run, asked, yard, floors, facts)
@@ -98,8 +109,8 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
 
 
 def _floors(asked: argparse.Namespace) -> Floors | None:
-    wanted = [name for name in asked.servers if KINDS[name].program == "floor"]
-    if "floor" not in asked.scenarios or not wanted:
+    wanted = {name for scenario in asked.scenarios for name in FLOORS_OF.get(scenario, ())}
+    if wanted.isdisjoint(asked.servers):
         return None
     say("building the floors")
     return build_floors(WORKSHOP / "floors", ROOT)
@@ -119,8 +130,8 @@ def _note_doubts(
         run.note("NO YARD: jobyard cannot be imported, only rivals are measured")
     elif not yard.is_compiled:
         run.note(f"NOT COMPILED: this is the {yard.build} build; its speed is not Jobyard's")
-    if yard is not None and "bunqueue" not in yard.doors:
-        run.note("NO DOOR: this yard does not speak bunqueue, its original is measured alone")
+    for door in sorted({"bunqueue", "http"}.difference(yard.doors) if yard else ()):
+        run.note(f"NO DOOR: this yard does not speak {door}, only others are measured there")
     if floors is not None and floors.doubt:
         run.note(f"NO FLOOR: {floors.doubt}")
     if facts["beanstalkd"] is None:

@@ -1,6 +1,6 @@
-"""The floors' build: echo and bare, compiled into a folder of their own.
+"""The floors' build: bare, echo and httpecho, compiled into a folder of their own.
 
-The echo is compiled in one piece with a copy of the yard's sources, the way setup.py compiles the
+The echoes are compiled in one piece with a copy of the yard's sources, as setup.py compiles the
 yard: a session from another piece could neither extend the compiled classes nor be called as
 quickly. The folder is judged by the contents it was made of. A floor that runs plain is too high
 and flatters the yard; it is built anyway, and the doubt is said.
@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["Floors", "build_floors"]
 
 HERE = Path(__file__).parent
-FLOORS = (HERE / "bare.py", HERE / "echo.py")
+FLOORS = (HERE / "bare.py", HERE / "echo.py", HERE / "httpecho.py")
 COMPILE_SECONDS_MAX = 900
 # Same options as setup.py. Sources are the arguments before "build_ext".
 SETUP = """
@@ -34,7 +34,7 @@ setup(name="floors", packages=[], py_modules=[], ext_modules=made)
 
 @dataclass(frozen=True)
 class Floors:
-    """Where bare and echo can be imported from, and what is wrong with them."""
+    """Where they can be imported from, and what is wrong with them."""
 
     folder: Path
     doubt: str | None = None
@@ -55,7 +55,7 @@ def build_floors(folder: Path, root: Path) -> Floors:
     (folder / "mypy.ini").write_text("[mypy]\n")
     complaint = _compile(folder)
     if complaint is not None:
-        return Floors(folder, f"bare and echo run plain: too high a floor ({complaint})")
+        return Floors(folder, f"the floors run plain: too high a floor ({complaint})")
     mark.write_text(state)
     return Floors(folder)
 

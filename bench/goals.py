@@ -20,6 +20,9 @@ BUNQUEUE_DOORS = {
     "memory": ("jobyard-bunqueue-memory", "bunqueue"),
     "durable": ("jobyard-bunqueue-durable", "bunqueue-sqlite"),
 }
+# And at its third, where there is nobody to compare with.
+HTTP_MEMORY = "jobyard-http-memory"
+HTTP_DURABLE = "jobyard-http-durable"
 SPEED = ".ops_per_s"
 CPU_TIME = ".server_us_per_op"
 
@@ -64,8 +67,8 @@ class Goal:
     def bound(self) -> str:
         """Return the bound as text."""
         if self.at_least is not None:
-            return f">= {self.at_least:g} {self.unit}"
-        return f"<= {self.at_most:g} {self.unit}"
+            return f">= {self.at_least:,.10g} {self.unit}"
+        return f"<= {self.at_most:,.10g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,24 @@ def _bunqueue(mode: str, bounds: dict[str, float]) -> Iterator[Goal]:
         )
 
 
+def _http(what: str, server: str, load: str, at_least: float) -> Goal:
+    return Goal(
+        title=f"HTTP door, {server.removeprefix('jobyard-http-')}, {what}",
+        figure=f"http.{server}.{load}.records_per_s",
+        at_least=at_least,
+        unit="records/s",
+    )
+
+
+def _streams(server: str) -> Goal:
+    return Goal(
+        title=f"HTTP door, {server.removeprefix('jobyard-http-')}, p99 to one of 1,000 streams",
+        figure=f"http.{server}.streams.p99_us",
+        at_most=20_000,
+        unit="us",
+    )
+
+
 def _growth(title: str, few: str, many: str, bounds: dict[str, float]) -> Iterator[Goal]:
     for server in (MEMORY, DURABLE):
         for shape, at_least in bounds.items():
@@ -133,6 +154,13 @@ GOALS: tuple[Goal, ...] = (
     _speed(DURABLE, "4x64", RIVAL, 4),
     *_bunqueue("memory", {"1x1": 1.1, "16x1": 3.5, "64x1": 3, "4x50": 15}),
     *_bunqueue("durable", {"1x1": 2, "16x1": 7, "64x1": 12, "4x50": 50}),
+    _http("writes of one record", HTTP_MEMORY, "write", 60_000),
+    _http("writes of one record", HTTP_DURABLE, "write", 15_000),
+    _http("writes of 100 records", HTTP_DURABLE, "write100", 300_000),
+    _http("diff of 1,000 records", HTTP_MEMORY, "diff1000", 1_000_000),
+    _http("diff of 1,000 records", HTTP_DURABLE, "diff1000", 1_000_000),
+    _streams(HTTP_MEMORY),
+    _streams(HTTP_DURABLE),
     Goal(
         title="server CPU per operation, memory 64x1 : bare echo",
         figure=f"floor.{MEMORY}.64x1{CPU_TIME}",

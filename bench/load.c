@@ -35,6 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "latency.h"
 #include "load.h"
 
 #define RECEIVE_SIZE (256 << 10) /* holds the answers of 16 x 256 in one call */
@@ -80,46 +81,6 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* ---- latencies: counts in buckets 1/64 of their value wide, so memory and cost do not grow ------------- */
-
-#define BUCKET_BITS 6
-#define BUCKETS_COUNT ((64 - BUCKET_BITS + 1) << BUCKET_BITS)
-
-static uint64_t buckets[BUCKETS_COUNT];
-static uint64_t latencies_count, latency_max_ns;
-
-static void note_latency(uint64_t ns)
-{
-    size_t bucket = (size_t)ns;
-    if (ns >> BUCKET_BITS) {
-        int shift = 63 - __builtin_clzll(ns) - BUCKET_BITS;
-        bucket = ((size_t)shift << BUCKET_BITS) + (size_t)(ns >> shift);
-    }
-    buckets[bucket]++;
-    latencies_count++;
-    if (ns > latency_max_ns)
-        latency_max_ns = ns;
-}
-
-static uint64_t bucket_ns(size_t bucket)
-{
-    size_t shift = bucket >> BUCKET_BITS;
-    if (shift <= 1)
-        return bucket;
-    return (uint64_t)(bucket - ((shift - 1) << BUCKET_BITS)) << (shift - 1);
-}
-
-static double latency_us(double share)
-{
-    uint64_t wanted = (uint64_t)(share * (double)latencies_count), seen = 0;
-    for (size_t bucket = 0; bucket < BUCKETS_COUNT; bucket++) {
-        seen += buckets[bucket];
-        if (seen > wanted)
-            return (double)bucket_ns(bucket) / 1000.0;
-    }
-    return (double)latency_max_ns / 1000.0;
-}
-
 /* ---- the measured window ------------------------------------------------------------------------------ */
 
 typedef enum { WINDOW_WARMING, WINDOW_OPEN, WINDOW_CLOSED } Window;
@@ -145,8 +106,7 @@ static Reading read_meters(uint64_t now_ns)
 
 static void open_window(uint64_t now_ns)
 {
-    memset(buckets, 0, sizeof buckets);
-    latencies_count = latency_max_ns = 0;
+    forget_latencies();
     opened = read_meters(now_ns);
     window = WINDOW_OPEN;
 }

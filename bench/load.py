@@ -1,22 +1,33 @@
 """The load generator: compiled from C when its source is newer, run, and its one line read.
 
 Knows the generator's flags and its JSON, not which server answers. A result with errors in it is
-no result: servers that refuse work are fast.
+no result: servers that refuse work are fast. How a generator is compiled and run is the same for
+all of them, and is here.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BenchError", "Load", "LoadResult", "Shape", "compile_load", "parse_result"]
+__all__ = [
+    "HERE",
+    "BenchError",
+    "Load",
+    "LoadResult",
+    "Shape",
+    "compile_load",
+    "compile_program",
+    "parse_result",
+    "run_generator",
+]
 
 HERE = Path(__file__).parent
 SOURCES = (HERE / "load.c", HERE / "beanstalk.c", HERE / "bunqueue.c")
-HEADERS = (HERE / "load.h",)
+HEADERS = (HERE / "load.h", HERE / "latency.h")
 # A server that stalls is noticed by the generator itself; this is for a generator that stalls.
 LOAD_SECONDS_MAX = 300
 
@@ -98,21 +109,41 @@ def parse_result(line: str) -> LoadResult:
 
 def compile_load(folder: Path) -> Path:
     """Return the generator's program in `folder`, compiled anew when its source changed."""
-    program = folder / "load"
-    newest = max(source.stat().st_mtime for source in (*SOURCES, *HEADERS))
+    return compile_program(folder / "load", SOURCES, HEADERS)
+
+
+def compile_program(program: Path, sources: Sequence[Path], headers: Sequence[Path]) -> Path:
+    """Return `program`, compiled anew when a source or header is newer."""
+    newest = max(source.stat().st_mtime for source in (*sources, *headers))
     if program.exists() and program.stat().st_mtime >= newest:
         return program
     compiler = shutil.which("cc")
     if compiler is None:
         raise BenchError("no C compiler (cc): the load generator cannot be built")
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"load.{os.getpid()}"  # two runs may compile at once
-    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), *map(str, SOURCES)]
+    program.parent.mkdir(parents=True, exist_ok=True)
+    fresh = program.with_name(f"{program.name}.{os.getpid()}")  # two runs may compile at once
+    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"the load generator does not compile:\n{done.stderr}")
     fresh.replace(program)
     return program
+
+
+def run_generator(command: list[str], cores: Collection[int] | None) -> str:
+    """Run a generator on cores of its own; return what it printed."""
+    name = Path(command[0]).name
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        if cores:
+            os.sched_setaffinity(process.pid, cores)
+        output, complaint = process.communicate(timeout=LOAD_SECONDS_MAX)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode != 0:
+        raise BenchError(f"{name} failed: {complaint.strip() or output.strip()}")
+    return output
 
 
 @dataclass(frozen=True)
@@ -156,16 +187,4 @@ class Load:
         command = [str(self.program), "--port", str(port), "--server-pid", str(pid)]
         command += ["--connections", str(shape.connections), "--depth", str(shape.depth)]
         command += ["--bundle", str(shape.bundle), *(["--owner"] if shape.is_owned else []), *flags]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            if self.cores:
-                os.sched_setaffinity(process.pid, self.cores)
-            output, complaint = process.communicate(timeout=LOAD_SECONDS_MAX)
-        finally:
-            process.kill()
-            process.wait()
-        if process.returncode != 0:
-            raise BenchError(f"load failed: {complaint.strip() or output.strip()}")
-        return parse_result(output)
+        return parse_result(run_generator(command, self.cores))

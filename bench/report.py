@@ -11,7 +11,7 @@ from bench.figures import Figures
 from bench.goals import Verdict
 from bench.load import Shape
 from bench.machine import machine_slug
-from bench.scenarios import bunqueue, floor, growth, memory, recovery, throughput
+from bench.scenarios import bunqueue, floor, growth, http, memory, recovery, throughput
 
 __all__ = ["document", "render", "table", "write_document"]
 
@@ -44,6 +44,7 @@ def render(
     """Return the whole report for a terminal."""
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
     parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
+    parts += [_http_loads(figures), _http_streams(figures), _http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
     parts += [_growth(figures), _verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
@@ -91,7 +92,7 @@ def write_document(
 
 
 def _load_row(
-    figures: Figures, prefix: str, server: str, shape: Shape, counted: str = "op"
+    figures: Figures, prefix: str, server: str, shape: Shape | str, counted: str = "op"
 ) -> list[str] | None:
     """Return one row of LOAD_TITLES, None when that was not measured."""
     speed, cost = f"{counted}s_per_s", f"server_us_per_{counted}"
@@ -163,6 +164,55 @@ def _bunqueue_bundles(figures: Figures) -> str:
         ],
         counted="job",
     )
+
+
+def _http_loads(figures: Figures) -> str:
+    return _load_table(
+        "http: 100-byte records over 16 connections; latencies are of whole requests",
+        [
+            _load_row(figures, f"http.{server}.{load}", server, load, counted="record")
+            for load in http.LOADS
+            for server in http.SERVERS
+        ],
+        counted="record",
+    )
+
+
+def _http_streams(figures: Figures) -> str:
+    rows = []
+    for server in http.YARDS:
+        prefix = f"http.{server}.streams"
+        seen = {name: figures.median(f"{prefix}.{name}") for name in (
+            "records_per_s", "p50_us", "p99_us", "max_us", "late_max_us", "server_us_per_record",
+            "server_core_share", "load_core_share",
+        )}  # fmt: skip
+        if seen["records_per_s"] is not None:
+            numbers = [_number(value) for name, value in seen.items() if "share" not in name]
+            shares = [_percent(value) for name, value in seen.items() if "share" in name]
+            rows.append([server, *numbers, *shares])
+    titles = (
+        "server", "records/s", "p50 us", "p99 us", "max us", "load late, max us", "CPU us/record",
+        "server core", "load core",
+    )  # fmt: skip
+    title = "http: from the moment a record is due to the worker's stream it is pushed to"
+    return f"{title}\n{table(titles, rows)}" if rows else ""
+
+
+def _http_logs(figures: Figures) -> str:
+    rows = [
+        [
+            server,
+            _number(figures.median(f"http.{server}.log.bytes_per_record")),
+            _number(figures.median(f"http.{server}.log.ready_seconds"), 3),
+            _number(figures.median(f"http.{server}.log.cold_ready_seconds"), 3),
+            _number(figures.median(f"http.{server}.log.seconds_per_million"), 3),
+        ]
+        for server in http.YARDS
+        if figures.rounds(f"http.{server}.log.bytes_per_record")
+    ]
+    titles = ("server", "bytes per record", "exec to ready, s", "cold, s", "s per million records")
+    title = "http: a log of 100-byte records, and the way back after kill -9"
+    return f"{title}\n{table(titles, rows)}" if rows else ""
 
 
 def _floor(figures: Figures) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from bench.figures import Figures
 from bench.load import BenchError, Load, LoadResult, Shape
 from bench.servers import KINDS, Kind, Running, Stable
+from bench.streams import Streams
+from bench.wrk import Wrk
 
 __all__ = ["Run", "Settings", "say"]
 
@@ -32,6 +34,11 @@ class Settings:
     jobs_few: int = 1_000
     tubes: int = 100_000
     tubes_few: int = 10
+    topic_records: int = 100_000
+    streams: int = 1_000
+    stream_rate: int = 1_000
+    # A percentile of so few jobs a second needs its time.
+    stream_seconds: float = 5.0
 
 
 @dataclass
@@ -42,6 +49,8 @@ class Run:
     stable: Stable
     load: Load
     available: frozenset[str]
+    wrk: Wrk | None = None
+    streams: Streams | None = None
     figures: Figures = field(default_factory=Figures)
     notes: list[str] = field(default_factory=list)
 
@@ -57,7 +66,7 @@ class Run:
 
     def cycle(self, server: Running, shape: Shape, prefix: str) -> LoadResult:
         """Measure put, reserve, delete once and note it under `prefix`."""
-        seconds, warm = self.settings.seconds, self._warm_seconds(server)
+        seconds, warm = self.settings.seconds, self.warm_seconds(server)
         result = self.load.cycle(
             server.port, server.pid, shape, seconds, warm, protocol=server.kind.door
         )
@@ -66,12 +75,13 @@ class Run:
 
     def hop(self, server: Running, shape: Shape, tubes: int, prefix: str) -> LoadResult:
         """Measure the same over many tubes."""
-        seconds, warm = self.settings.seconds, self._warm_seconds(server)
+        seconds, warm = self.settings.seconds, self.warm_seconds(server)
         result = self.load.hop(server.port, server.pid, shape, seconds, warm, tubes)
         self.note_result(prefix, result)
         return result
 
-    def _warm_seconds(self, server: Running) -> float:
+    def warm_seconds(self, server: Running) -> float:
+        """Return how long a server works before it is measured."""
         if server.kind.is_slow_to_warm:
             return self.settings.warm_slow_seconds
         return self.settings.warm_seconds

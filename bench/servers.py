@@ -27,7 +27,7 @@ __all__ = ["KINDS", "Kind", "Running", "Stable", "ready_port"]
 READY_SECONDS_MAX = 120.0
 LOG_TAIL_SIZE = 2000
 # Variables the yard reads; those without its name in them are the originals'.
-SETTING = re.compile(r".*JOBYARD|RATE_LIMIT_|AUTH_TOKENS$")
+SETTING = re.compile(r".*JOBYARD|RATE_LIMIT_|TOPICS_|AUTH_TOKENS$")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,11 @@ KINDS: dict[str, Kind] = {
         Kind("bunqueue-sqlite", "bunqueue", is_durable=True, door="bunqueue"),
         Kind("jobyard-bunqueue-memory", "jobyard", door="bunqueue"),
         Kind("jobyard-bunqueue-durable", "jobyard", is_durable=True, door="bunqueue"),
+        Kind("jobyard-http-memory", "jobyard", door="http"),
+        Kind("jobyard-http-durable", "jobyard", is_durable=True, door="http"),
         Kind("bare", "floor"),
         Kind("echo", "floor"),
+        Kind("httpecho", "floor", door="http"),
     )
 }
 

@@ -10,6 +10,7 @@ from bench.run import Run
 from bench.scenarios.bunqueue import measure_bunqueue
 from bench.scenarios.floor import measure_floor
 from bench.scenarios.growth import measure_growth
+from bench.scenarios.http import measure_http
 from bench.scenarios.memory import measure_memory
 from bench.scenarios.recovery import measure_recovery
 from bench.scenarios.throughput import measure_throughput
@@ -19,6 +20,7 @@ __all__ = ["SCENARIOS"]
 SCENARIOS: dict[str, Callable[[Run], None]] = {
     "throughput": measure_throughput,
     "bunqueue": measure_bunqueue,
+    "http": measure_http,
     "floor": measure_floor,
     "memory": measure_memory,
     "recovery": measure_recovery,

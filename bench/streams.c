@@ -1,0 +1,518 @@
+/*
+ * streams: how long a record takes from its write to the worker it is pushed to.
+ *
+ * N connections listen on GET /v0/topics/T/work, each as a node of its own that holds one job at a time. At
+ * a fixed rate one job after the other is written, pushed to one of them, and acked. An open loop: a job is
+ * due at its moment whether or not the one before has come, and its latency counts from there, so a server
+ * or a generator that falls behind makes it worse. One thread, one epoll set, one JSON line at the end.
+ *
+ * Invariants:
+ *   - Nothing is written before every stream is open.
+ *   - Every job is delivered once and acked once before the program ends; anything else has no result.
+ *   - Writes and acks go round a few connections of their own, sent without waiting for answers; every
+ *     answer must be 200, and every ack must have ended its one job.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "latency.h"
+
+#define IN_SIZE (16 << 10)      /* of one connection; no answer and no event here comes near it */
+#define OUT_SIZE (256 << 10)    /* requests a server may leave unread before the run is void */
+#define EVENTS_MAX 256
+#define CALLERS_COUNT 16
+#define DATA_SIZE 100
+#define SILENCE_MAX_MS 30000
+#define NS_PER_S 1000000000ull
+
+static struct {
+    int port;
+    const char *topic;
+    int streams_count;
+    double rate, seconds, warm_seconds;
+    pid_t server_pid;
+} options = {.port = 6790, .topic = "bench", .streams_count = 1000, .rate = 1000.0, .seconds = 1.0};
+
+__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("streams: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    exit(1);
+}
+
+static void *allocate(size_t size)
+{
+    void *memory = calloc(1, size);
+    if (memory == NULL)
+        fail("no memory for %zu bytes", size);
+    return memory;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec time;
+    if (clock_gettime(clock, &time) != 0)
+        fail("clock %d: %s", (int)clock, strerror(errno));
+    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+/* ---- connections ---------------------------------------------------------------------------------------- */
+
+typedef enum { PART_HEAD, PART_BODY, PART_CHUNK_SIZE, PART_CHUNK } Part;
+
+/* A stream when it has a node, else one that writes and acks. */
+typedef struct {
+    int fd;
+    int node;               /* -1: a caller */
+    bool is_open;           /* a stream that has said something */
+    Part part;
+    size_t left;            /* bytes of the body or chunk that have not come, its line end included */
+    char *in, *out, *text;  /* text: of a stream, its chunks put together up to the end of an event */
+    size_t in_size, out_size, text_size;
+    bool is_send_watched;
+} Connection;
+
+static int poll_fd, timer_fd;
+static Connection *streams, *callers;
+static int opened_count, next_caller;
+
+/* What is due when. */
+static uint64_t start_ns, interval_ns;
+static uint64_t jobs_count, warm_count;     /* all, and those before the window */
+static uint64_t sent_count, answered_count, delivered_count, acked_count;
+static bool *is_delivered;
+static uint64_t late_max_ns;
+
+typedef struct {
+    uint64_t at_ns, server_cpu_ns, load_cpu_ns;
+} Reading;
+
+static Reading opened, closed;
+static clockid_t server_clock;
+
+static Reading read_meters(void)
+{
+    Reading reading = {clock_ns(CLOCK_MONOTONIC), 0, clock_ns(CLOCK_PROCESS_CPUTIME_ID)};
+    if (options.server_pid != 0)
+        reading.server_cpu_ns = clock_ns(server_clock);
+    return reading;
+}
+
+static void watch(Connection *connection, int operation, bool is_send_watched)
+{
+    struct epoll_event event = {.events = EPOLLIN | (is_send_watched ? EPOLLOUT : 0), .data.ptr = connection};
+    if (epoll_ctl(poll_fd, operation, connection->fd, &event) != 0)
+        fail("epoll_ctl: %s", strerror(errno));
+    connection->is_send_watched = is_send_watched;
+}
+
+static void send_pending(Connection *connection)
+{
+    size_t sent = 0;
+    while (sent < connection->out_size) {
+        ssize_t count =
+            send(connection->fd, connection->out + sent, connection->out_size - sent, MSG_NOSIGNAL);
+        if (count < 0 && errno == EAGAIN)
+            break;
+        if (count < 0)
+            fail("send: %s", strerror(errno));
+        sent += (size_t)count;
+    }
+    connection->out_size -= sent;
+    memmove(connection->out, connection->out + sent, connection->out_size);
+    bool is_rest = connection->out_size > 0;
+    if (is_rest != connection->is_send_watched)
+        watch(connection, EPOLL_CTL_MOD, is_rest);
+}
+
+__attribute__((format(printf, 2, 3))) static void ask(Connection *connection, const char *format, ...)
+{
+    size_t room = OUT_SIZE - connection->out_size;
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(connection->out + connection->out_size, room, format, arguments);
+    va_end(arguments);
+    if (size < 0 || (size_t)size >= room)
+        fail("the server does not read what it is sent");
+    connection->out_size += (size_t)size;
+    send_pending(connection);
+}
+
+static void post(const char *action, const char *body)
+{
+    Connection *caller = &callers[next_caller];
+    next_caller = (next_caller + 1) % CALLERS_COUNT;
+    ask(caller,
+        "POST /v0/topics/%s%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        "Content-Length: %zu\r\n\r\n%s",
+        options.topic, action, strlen(body), body);
+}
+
+/* ---- jobs ----------------------------------------------------------------------------------------------- */
+
+static uint64_t due_ns(uint64_t job)
+{
+    return start_ns + job * interval_ns;
+}
+
+static bool is_measured(uint64_t job)
+{
+    return job >= warm_count;
+}
+
+static void write_due_jobs(void)
+{
+    uint64_t expirations, now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (read(timer_fd, &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+        fail("timer: %s", strerror(errno));
+    for (; sent_count < jobs_count && due_ns(sent_count) <= now_ns; sent_count++) {
+        char data[DATA_SIZE + 1], body[DATA_SIZE + 64];
+        memset(data, 'x', DATA_SIZE);
+        data[DATA_SIZE] = '\0';
+        data[snprintf(data, DATA_SIZE, "%020llu", (unsigned long long)sent_count)] = 'x';
+        snprintf(body, sizeof body, "{\"records\":[{\"data\":\"%s\"}]}", data);
+        if (sent_count == warm_count)
+            opened = read_meters();
+        if (is_measured(sent_count) && now_ns - due_ns(sent_count) > late_max_ns)
+            late_max_ns = now_ns - due_ns(sent_count);
+        post("", body);
+    }
+}
+
+static uint64_t number_after(const char *text, const char *key)
+{
+    const char *found = strstr(text, key);
+    if (found == NULL)
+        fail("no %s in: %.300s", key, text);
+    return strtoull(found + strlen(key), NULL, 10);
+}
+
+static void note_event(Connection *stream, const char *text)
+{
+    if (!stream->is_open) {
+        stream->is_open = true;
+        opened_count++;
+    }
+    if (strncmp(text, "event: error", 12) == 0 || strstr(text, "\nevent: error") != NULL)
+        fail("a stream was ended: %.300s", text);
+    if (strstr(text, "event: job") == NULL)
+        return;
+    uint64_t job = number_after(text, "\"data\":\""), now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (job >= sent_count || is_delivered[job])
+        fail("a job that was not written, or was delivered before: %.300s", text);
+    is_delivered[job] = true;
+    delivered_count++;
+    if (is_measured(job))
+        note_latency(now_ns - due_ns(job));
+    char body[128];
+    snprintf(body, sizeof body, "{\"node\":\"n%d\",\"seqs\":[%llu]}", stream->node,
+             (unsigned long long)number_after(text, "\"$seq\":"));
+    post("/ack", body);
+    if (delivered_count == jobs_count)
+        closed = read_meters();
+}
+
+/* ---- what comes in -------------------------------------------------------------------------------------- */
+
+static void note_text(Connection *stream, const char *bytes, size_t size)
+{
+    if (stream->text_size + size >= IN_SIZE)
+        fail("an event without end: %.300s", stream->text);
+    memcpy(stream->text + stream->text_size, bytes, size);
+    stream->text_size += size;
+    stream->text[stream->text_size] = '\0';
+    char *end;
+    while ((end = strstr(stream->text, "\n\n")) != NULL) {
+        *end = '\0';
+        note_event(stream, stream->text);
+        size_t used = (size_t)(end + 2 - stream->text);
+        stream->text_size -= used;
+        memmove(stream->text, end + 2, stream->text_size + 1);
+    }
+}
+
+static void note_answer(const char *body)
+{
+    answered_count++;
+    if (strstr(body, "\"acked\":") == NULL)
+        return;
+    if (number_after(body, "\"acked\":") != 1)
+        fail("an ack that ended no job: %.300s", body);
+    acked_count++;
+}
+
+/* Each of these reads one part at `at` and returns its size, 0 while it is not all there. `at` ends in NUL. */
+
+static size_t read_head(Connection *connection, const char *at)
+{
+    const char *end = strstr(at, "\r\n\r\n");
+    if (end == NULL)
+        return 0;
+    if (strncmp(at, "HTTP/1.1 200 ", 13) != 0)
+        fail("refused: %.400s", at);
+    size_t size = (size_t)(end + 4 - at);
+    if (connection->node >= 0) {
+        const char *coding = strcasestr(at, "\r\nTransfer-Encoding: chunked");
+        if (coding == NULL || coding > end)
+            fail("a stream without chunks: %.300s", at);
+        connection->part = PART_CHUNK_SIZE;
+        return size;
+    }
+    const char *length = strcasestr(at, "\r\nContent-Length:");
+    if (length == NULL || length > end)
+        fail("an answer without length: %.300s", at);
+    connection->left = strtoul(length + 17, NULL, 10);
+    connection->part = PART_BODY;
+    return size;
+}
+
+static size_t read_body(Connection *connection, char *at, size_t there)
+{
+    size_t size = connection->left;
+    if (there < size)
+        return 0;
+    char next = at[size];
+    at[size] = '\0';
+    note_answer(at);
+    at[size] = next;
+    connection->part = PART_HEAD;
+    return size;
+}
+
+static size_t read_chunk_size(Connection *connection, const char *at)
+{
+    const char *end = strstr(at, "\r\n");
+    if (end == NULL)
+        return 0;
+    connection->left = strtoul(at, NULL, 16);
+    if (connection->left == 0)
+        fail("a stream was ended");
+    connection->part = PART_CHUNK;
+    return (size_t)(end + 2 - at);
+}
+
+static size_t read_chunk(Connection *connection, const char *at, size_t there)
+{
+    size_t size = connection->left + 2;
+    if (there < size)
+        return 0;
+    note_text(connection, at, connection->left);
+    connection->part = PART_CHUNK_SIZE;
+    return size;
+}
+
+static size_t read_part(Connection *connection, char *at, size_t there)
+{
+    switch (connection->part) {
+    case PART_HEAD: return read_head(connection, at);
+    case PART_BODY: return read_body(connection, at, there);
+    case PART_CHUNK_SIZE: return read_chunk_size(connection, at);
+    default: return read_chunk(connection, at, there);
+    }
+}
+
+static void receive(Connection *connection)
+{
+    ssize_t count =
+        recv(connection->fd, connection->in + connection->in_size, IN_SIZE - 1 - connection->in_size, 0);
+    if (count < 0 && errno == EAGAIN)
+        return;
+    if (count <= 0)
+        fail("a connection was lost: %s", count == 0 ? "closed" : strerror(errno));
+    connection->in_size += (size_t)count;
+    connection->in[connection->in_size] = '\0';
+    char *at = connection->in, *end = at + connection->in_size;
+    size_t size;
+    while (at < end && (size = read_part(connection, at, (size_t)(end - at))) > 0)
+        at += size;
+    connection->in_size = (size_t)(end - at);
+    if (connection->in_size == IN_SIZE - 1)
+        fail("an answer without end: %.300s", connection->in);
+    memmove(connection->in, at, connection->in_size);
+}
+
+/* ---- set-up, run, report -------------------------------------------------------------------------------- */
+
+static void open_connection(Connection *connection, int node)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    connection->node = node;
+    connection->in = allocate(IN_SIZE);
+    connection->out = allocate(OUT_SIZE);
+    connection->text = allocate(IN_SIZE);
+    connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connection->fd < 0 || connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0)
+        fail("connect: %s", strerror(errno));
+    int on = 1;
+    if (setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
+        fcntl(connection->fd, F_SETFL, O_NONBLOCK) != 0)
+        fail("socket: %s", strerror(errno));
+    watch(connection, EPOLL_CTL_ADD, false);
+    if (node >= 0)
+        ask(connection,
+            "GET /v0/topics/%s/work?node=n%d&max=1 HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n",
+            options.topic, node);
+}
+
+static void turn(void)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int count = epoll_wait(poll_fd, events, EVENTS_MAX, SILENCE_MAX_MS);
+    if (count < 0 && errno != EINTR)
+        fail("epoll_wait: %s", strerror(errno));
+    if (count == 0)
+        fail("nothing for %d ms: %d streams open, %llu jobs written, %llu delivered, %llu acked", SILENCE_MAX_MS,
+             opened_count, (unsigned long long)sent_count, (unsigned long long)delivered_count,
+             (unsigned long long)acked_count);
+    for (int i = 0; i < count; i++) {
+        Connection *connection = events[i].data.ptr;
+        if (connection == NULL) {
+            write_due_jobs();
+            continue;
+        }
+        if (events[i].events & EPOLLOUT)
+            send_pending(connection);
+        if (events[i].events & ~(uint32_t)EPOLLOUT)
+            receive(connection);
+    }
+}
+
+static void start_timer(void)
+{
+    interval_ns = (uint64_t)((double)NS_PER_S / options.rate);
+    warm_count = (uint64_t)(options.warm_seconds * options.rate);
+    jobs_count = warm_count + (uint64_t)(options.seconds * options.rate);
+    if (jobs_count == warm_count)
+        fail("a window without jobs");
+    is_delivered = allocate(jobs_count * sizeof(bool));
+    start_ns = clock_ns(CLOCK_MONOTONIC) + interval_ns;
+    struct itimerspec timer = {
+        .it_interval = {(time_t)(interval_ns / NS_PER_S), (long)(interval_ns % NS_PER_S)},
+        .it_value = {(time_t)(start_ns / NS_PER_S), (long)(start_ns % NS_PER_S)},
+    };
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (timer_fd < 0 || timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL) != 0 ||
+        epoll_ctl(poll_fd, EPOLL_CTL_ADD, timer_fd, &event) != 0)
+        fail("timer: %s", strerror(errno));
+}
+
+static void run(void)
+{
+    for (int i = 0; i < options.streams_count; i++) {
+        open_connection(&streams[i], i);
+        while (opened_count <= i) /* one after the other: no listener's backlog overflows */
+            turn();
+    }
+    for (int i = 0; i < CALLERS_COUNT; i++)
+        open_connection(&callers[i], -1);
+    start_timer();
+    while (acked_count < jobs_count || answered_count < 2 * jobs_count) {
+        turn();
+        /* The timer rings on when there is nothing to write; silence must be heard all the same. */
+        if (sent_count == jobs_count && timer_fd >= 0) {
+            close(timer_fd);
+            timer_fd = -1;
+        }
+    }
+}
+
+static void report(void)
+{
+    uint64_t jobs = jobs_count - warm_count;
+    double seconds = (double)(closed.at_ns - opened.at_ns) / 1e9;
+    printf("{\"streams\": %d, \"rate\": %.1f, \"seconds\": %.6f, \"operations\": %llu, \"errors\": 0, ",
+           options.streams_count, options.rate, seconds, (unsigned long long)jobs);
+    printf("\"jobs_finished\": %llu, \"ops_per_s\": %.1f, ", (unsigned long long)acked_count,
+           (double)jobs / seconds);
+    printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, \"late_max_us\": %.1f, ", latency_us(0.50),
+           latency_us(0.99), (double)latency_max_ns / 1000.0, (double)late_max_ns / 1000.0);
+    if (options.server_pid != 0)
+        printf("\"server_cpu_s\": %.6f, ", (double)(closed.server_cpu_ns - opened.server_cpu_ns) / 1e9);
+    else
+        printf("\"server_cpu_s\": null, ");
+    printf("\"load_cpu_s\": %.6f}\n", (double)(closed.load_cpu_ns - opened.load_cpu_ns) / 1e9);
+}
+
+static const char usage[] =
+    "usage: streams [--port N] [--topic NAME] [--streams N] [--rate JOBS_PER_S] [--seconds S] [--warm S]\n"
+    "               [--server-pid PID]\n"
+    "  The topic must be a queue without jobs.\n";
+
+static double parse_number(const char *text, double least, double most)
+{
+    char *rest;
+    double value = strtod(text, &rest);
+    if (rest == text || *rest != '\0' || !(value >= least && value <= most))
+        fail("%s is not a number from %g to %g", text, least, most);
+    return value;
+}
+
+static void parse_options(int argc, char **argv)
+{
+    static const struct option known[] = {
+        {"port", 1, NULL, 'p'}, {"topic", 1, NULL, 't'}, {"streams", 1, NULL, 'n'}, {"rate", 1, NULL, 'r'},
+        {"seconds", 1, NULL, 's'}, {"warm", 1, NULL, 'W'}, {"server-pid", 1, NULL, 'S'},
+        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0},
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (letter) {
+        case 'p': options.port = (int)parse_number(optarg, 1, 65535); break;
+        case 't': options.topic = optarg; break;
+        case 'n': options.streams_count = (int)parse_number(optarg, 1, 100000); break;
+        case 'r': options.rate = parse_number(optarg, 1, 1e6); break;
+        case 's': options.seconds = parse_number(optarg, 0, 86400); break;
+        case 'W': options.warm_seconds = parse_number(optarg, 0, 86400); break;
+        case 'S': options.server_pid = (pid_t)parse_number(optarg, 1, INT32_MAX); break;
+        case 'h': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); exit(2);
+        }
+    }
+    if (optind != argc) {
+        fputs(usage, stderr);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    parse_options(argc, argv);
+    if (options.server_pid != 0 && clock_getcpuclockid(options.server_pid, &server_clock) != 0)
+        fail("no process %d", (int)options.server_pid);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files); /* if not, connect will say so */
+    }
+    poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (poll_fd < 0)
+        fail("epoll_create1: %s", strerror(errno));
+    streams = allocate((size_t)options.streams_count * sizeof(Connection));
+    callers = allocate(CALLERS_COUNT * sizeof(Connection));
+    run();
+    report();
+    return 0;
+}

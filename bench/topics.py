@@ -1,0 +1,120 @@
+"""A client of the topics API: makes topics, fills them, and reads off what they hold.
+
+One connection, one request at a time. Knows the paths and fields that a measurement is prepared
+and checked with, no load and no figures. Any answer but the expected one is a BenchError.
+"""
+
+import http.client
+import json
+from contextlib import closing
+from typing import Final, TypeVar
+
+import msgspec
+
+from bench.load import BenchError
+
+__all__ = ["DATA", "FILL_BATCH", "Topic", "TopicState", "records_body"]
+
+ANSWER_SECONDS_MAX: Final = 120.0
+DATA: Final = "x" * 100
+FILL_BATCH: Final = 1000
+Answer = TypeVar("Answer")
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """The part of a topic's state that is of interest here."""
+
+    head_seq: int
+    count: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """The part of the answer to diff that is of interest here."""
+
+    records: list[dict[str, object]]
+    next_from_seq: int
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The part of the answer to a write that is of interest here."""
+
+    count: int
+    head_seq: int
+
+
+def records_body(count: int) -> bytes:
+    """Return the body of a write of so many records."""
+    return json.dumps({"records": [{"data": DATA}] * count}, separators=(",", ":")).encode()
+
+
+class Topic:
+    """One topic of the server that listens on `port`."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self._port = port
+        self.path = f"/v0/topics/{name}"
+
+    def make(self, *, is_queue: bool = False, is_durable: bool = False) -> None:
+        """Make the topic anew; durable answers wait for the disk."""
+        config = {"type": "queue" if is_queue else "log", "durable": is_durable}
+        self._ask("PUT", self.path, json.dumps(config).encode(), 201)
+
+    def state(self) -> TopicState:
+        """Return what the topic holds."""
+        return self._read(self._ask("GET", f"{self.path}?touch=false"), TopicState)
+
+    def fill(self, count: int) -> None:
+        """Write `count` records, and make sure that they are there."""
+        before = self.state()
+        whole = records_body(FILL_BATCH)
+        with closing(self._connect()) as connection:
+            for begin in range(0, count, FILL_BATCH):
+                size = min(FILL_BATCH, count - begin)
+                body = whole if size == FILL_BATCH else records_body(size)
+                path = f"{self.path}?return_seqs=false"
+                answer = self._send(connection, "POST", path, body)
+                if self._read(answer, Written).count != size:
+                    raise BenchError(f"{size} records were written, the answer is {answer!r}")
+        after = self.state()
+        if (after.count, after.head_seq) != (before.count + count, before.head_seq + count):
+            raise BenchError(f"{before} became {after} after {count} records were answered for")
+
+    def check_page(self, from_seq: int, limit: int) -> None:
+        """See that a page holds the very records that were written."""
+        asked = json.dumps({"from_seq": from_seq, "limit": limit}).encode()
+        page = self._read(self._ask("POST", f"{self.path}/diff", asked), Page)
+        seqs = [record["$seq"] for record in page.records]
+        expected = list(range(from_seq + 1, from_seq + limit + 1))
+        is_whole = all(record["data"] == DATA for record in page.records)
+        if seqs != expected or page.next_from_seq != from_seq + limit or not is_whole:
+            raise BenchError(f"diff of {limit} from {from_seq} is not what was written: {seqs}")
+
+    def _ask(self, method: str, path: str, body: bytes = b"", status: int = 200) -> bytes:
+        with closing(self._connect()) as connection:
+            return self._send(connection, method, path, body, status)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS_MAX)
+
+    @staticmethod
+    def _send(
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes,
+        status: int = 200,
+    ) -> bytes:
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, path, body or None, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != status:
+            raise BenchError(f"{method} {path} is answered {answer.status}: {text[:200]!r}")
+        return text
+
+    @staticmethod
+    def _read(answer: bytes, kind: type[Answer]) -> Answer:
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError as error:
+            raise BenchError(f"an answer that is none ({error}): {answer[:200]!r}") from error
