@@ -6,11 +6,15 @@ not what its folder says, or on a stale one, is refused.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A run begun in the background ignores SIGINT, and so would every server that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent
 SOURCES = ROOT / "src"

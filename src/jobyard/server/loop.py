@@ -235,7 +235,11 @@ class HotLoop:
                     connection.close(now_ms)
 
     def abort(self) -> None:
-        """Cut every connection off: not one more byte may leave."""
+        """Cut every connection off: not one more byte may leave.
+
+        What the worker still has to tell would only be the same failure again.
+        """
+        self._on_wake.clear()
         for connection in self.connections():
             connection.abort()
 

@@ -433,8 +433,10 @@ class HttpReader:
             if self._extensions_size > EXTENSIONS_SIZE_MAX:
                 raise BadHttp(400, "too many chunk extensions")
             digits = digits[:extension]
-        # An int first: sixteen hexadecimal digits are more than an i64 holds.
-        size = int(digits, 16)
+        # Sixteen hexadecimal digits are more than an i64 holds.
+        if len(digits.lstrip(b"0")) > 15:
+            raise BadHttp(413, "the body is too large")
+        size: i64 = int(digits, 16)
         if size > self._body_max - len(self._body):
             raise BadHttp(413, "the body is too large")
         self._at = end + 1

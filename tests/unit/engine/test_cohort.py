@@ -1,8 +1,15 @@
+import pytest
+
+from jobyard import build
 from jobyard.engine import claims
 from jobyard.engine.cohort import Bid, Claimant, join_cohort, leave_cohort
 from jobyard.model.queue import Lease
 from tests.support.topics import Topic, config
 from tests.support.yards import recount
+
+pytestmark = pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 
 
 class Share(Claimant):

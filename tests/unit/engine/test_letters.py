@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobyard import build
 from jobyard.engine import claims
 from jobyard.engine.end import fail
 from jobyard.engine.letters import letters_for, read_letter
@@ -71,6 +72,9 @@ def test_a_queue_that_has_the_name_of_the_letters_keeps_them_out() -> None:
     wear_out(site, 5)
 
 
+@pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 def test_a_waiting_stream_gets_the_next_job_instead() -> None:
     site = Topic(given=POISON)
     site.write(b"1")

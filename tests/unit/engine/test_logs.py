@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from jobyard import build
 from jobyard.engine.logs import (
     drop_log,
     drop_reader,
@@ -347,6 +348,9 @@ def test_a_key_answers_even_when_the_log_is_full() -> None:
 # -- readers and time ------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 def test_readers_are_told_of_writes_settings_and_the_end() -> None:
     site = OpenYard()
     log = new_log(site)

@@ -4,6 +4,7 @@ from typing import final
 
 import pytest
 
+from jobyard import build
 from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
@@ -14,6 +15,10 @@ from jobyard.sessions.http.door import BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor, Sto
 from jobyard.sessions.http.routes import Area, Route, Routes
 from jobyard.sessions.http.session import STREAM_MAX, HttpEntrance
 from jobyard.sessions.session import Peer, Session
+
+pytestmark = pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 
 NOW_MS = 1_700_000_000_000
 PUT = b"PUT /hello/a HTTP/1.1\r\nHost: x\r\n\r\n"
