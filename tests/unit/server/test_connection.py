@@ -359,6 +359,20 @@ def test_answers_for_one_who_left_are_dropped(hall: Hall) -> None:
     assert hall.gate.held == []
 
 
+def test_a_session_that_ends_can_tell_what_never_left(hall: Hall) -> None:
+    line = hall.connect()
+    peer = line.session.peer
+    unsent: list[int] = []
+    line.session.on_closed = lambda: unsent.append(peer.unsent_size())
+    line.session.on_data = lambda: line.session.say(b"answer", awaits=3)
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard != b"")
+    assert peer.unsent_size() == len(b"answer")
+    line.connection.close(hall.clock.now_ms())
+    assert unsent == [len(b"answer")]
+    assert peer.unsent_size() == 0
+
+
 def test_closing_twice_is_closing_once(hall: Hall) -> None:
     line = hall.connect()
     line.connection.close(hall.clock.now_ms())

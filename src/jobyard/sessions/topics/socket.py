@@ -13,11 +13,11 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
-from jobyard.errors import StorageFull, YardFull
+from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import Call, HttpRefused, TakenOver
 from jobyard.sessions.topics.answers import put_int
-from jobyard.sessions.topics.area import check_name, check_scope
+from jobyard.sessions.topics.area import check_name, check_open, check_scope
 from jobyard.sessions.topics.body import array, flag, invalid, text
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
 from jobyard.sessions.topics.find import check_topic_name, no_topic
@@ -183,6 +183,9 @@ class Socket(Alarm, TakenOver, Outlet):
             self._refuse(fields, refused)
         except (YardFull, StorageFull):
             self._refuse(fields, HttpRefused(507, "storage_full", "the disk is full"))
+        except Refused as other:
+            # Whatever else a verb refuses, in its own words.
+            self._refuse(fields, HttpRefused(400, "invalid_request", str(other)))
 
     def _run(self, fields: JsonFields, now_ms: i64) -> None:
         op = text(fields, b"op", 32)
@@ -254,6 +257,7 @@ class Socket(Alarm, TakenOver, Outlet):
 
     def _publish(self, fields: JsonFields, now_ms: i64) -> None:
         check_scope(self._call, WRITE)
+        check_open(self._call)
         name = self._topic(fields)
         written = write_records(self._door, self._call, name, fields, "", now_ms)
         out = _begin(b"ack", fields)

@@ -272,6 +272,15 @@ def test_a_full_topic_is_told_in_its_own_words() -> None:
     assert said["detail"]["cap_records"] == 1
 
 
+def test_nothing_is_published_any_more_in_drain_mode() -> None:
+    site = Site()
+    site.write("a", 1)
+    talk = Talk(site)
+    site.http.is_draining = True
+    assert talk.say("publish", topic="a", records=[{"data": 2}])[0]["code"] == "shutting_down"
+    assert data_of(talk.say("subscribe", topic="a")) == [1]
+
+
 def test_a_socket_follows_only_so_many_topics() -> None:
     site = Site()
     for i in range(TOPICS_MAX + 1):
