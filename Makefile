@@ -30,7 +30,7 @@ help: ## list the targets
 
 setup: compile ## make .venv with the compiled package and everything for development
 
-serve: compile ## run a server on 127.0.0.1, ports 11300 and 6789, data in ./jobyard-data
+serve: compile ## run a server on 127.0.0.1, ports 11300, 6789 and 6790, data in ./jobyard-data
 	@$(CHOSEN) exec $(BIN)/python -m jobyard serve $(ARGS)
 
 test: test-plain test-compiled ## run the tests on the plain and on the compiled build
