@@ -218,7 +218,7 @@ class BunModel(BunState):
             self._just_given.update(str(one["id"]) for one in shown if one is not None)
 
     def _check_empty(self, client: BunClient, ask: Ask) -> None:
-        ready = self.available(ask.text("queue"))
+        ready = [job for job in self.available(ask.text("queue")) if not self.is_old(job)]
         # Who had waited long enough may have been told so just before a job came.
         if ready and not client.is_gone and ask.until > self.now:
             raise Violation("waiters", f"{ask} got nothing although {ready[0].id} is ready")
@@ -248,6 +248,9 @@ class BunModel(BunState):
             raise Violation("order", f"{story} from a closed queue")
         for other in ready:
             if self._is_loose or other.id in self._just_given or other is job:
+                continue
+            # One whose time is over, and for which others wait, goes with the next tick.
+            if self.is_old(other):
                 continue
             # Jobs without a group go first; groups take turns.
             if other.group and other.group != job.group:
