@@ -188,10 +188,13 @@ class Chunk:
             self.metas.fromlist(rows.metas[start:end])
             self.segments.extend(array("I", [segment]) * count)
             self.offsets.fromlist(rows.offsets[start:end])
-        self.dead += ALIVE_SLOT * count
+        self.dead += ALIVE_SLOT if count == 1 else ALIVE_SLOT * count
         self.count += count
         if rows.labels_size == 0:
-            self.nodes.extend(array("H", [0]) * count)
+            if count == 1:
+                self.nodes.append(0)
+            else:
+                self.nodes.extend(array("H", [0]) * count)
         i = start
         while i < end:
             self.memory += len(rows.texts[i])

@@ -14,8 +14,16 @@ import json
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
-from mypy_extensions import i64, mypyc_attr, u8
+from mypy_extensions import i64, mypyc_attr
 
+from jobyard.wire.json_scan import (
+    DEPTH_MAX,
+    end_of,
+    is_at,
+    skip_blanks,
+    string_end,
+    value_start,
+)
 from jobyard.wire.msgpack import (
     ABSENT,
     KIND_ABSENT,
@@ -27,14 +35,6 @@ from jobyard.wire.msgpack import (
     KIND_NIL,
     KIND_TEXT,
 )
-
-# Deeper than any request, and far from where the recursion of a decoder would hurt.
-DEPTH_MAX: Final = 128
-# Python refuses to read integers of some thousand digits, and doing it costs square time.
-NUMBER_SIZE_MAX: Final = 1024
-
-# From so many bytes on, what Python does with a text at once costs less than a loop over it.
-LONG_TEXT: Final = 32
 
 # A row of the index: key start i32, key size i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
@@ -63,7 +63,7 @@ class JsonFields:
             name = read_i64_le(index, row)
             name_size = name >> 32
             if name_size == size:
-                if _is_at(self.data, name & _LOW, key):
+                if is_at(self.data, name & _LOW, key):
                     return read_i64_le(index, row + 8)
             elif name_size == _ESCAPED and _key_at(self.data, name & _LOW) == key:
                 return read_i64_le(index, row + 8)
@@ -83,7 +83,7 @@ class JsonFields:
         while row < len(self._index):
             start = read_i64_le(self._index, row) & _LOW
             found.append(
-                _text_of(self.data[start : _string_end(self.data, start, len(self.data)) - 1])
+                _text_of(self.data[start : string_end(self.data, start, len(self.data)) - 1])
             )
             row += _ROW_SIZE
         return found
@@ -188,14 +188,32 @@ def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
     return JsonFields(data, index.getvalue()) if skip_blanks(data, at + 1, end) == end else None
 
 
+def read_objects(data: bytes, start: i64, end: i64) -> list[JsonFields] | None:
+    """Find the fields of every object in a well-formed array; None if it holds anything else."""
+    found: list[JsonFields] = []
+    at = skip_blanks(data, start + 1, end)
+    while at < end and data[at] != 93:
+        if data[at] == 44:
+            at = skip_blanks(data, at + 1, end)
+        if data[at] != 123:
+            return None
+        index = BytesWriter()
+        at = skip_blanks(data, at + 1, end)
+        if data[at] != 125:
+            at = _index_pairs(data, at, end, index)
+        found.append(JsonFields(data, index.getvalue()))
+        at = skip_blanks(data, at + 1, end)
+    return found
+
+
 def _index_pairs(data: bytes, at: i64, end: i64, index: BytesWriter) -> i64:
     """Write a row for every pair; return where the closing brace stands, or -1."""
     while True:
         key = at + 1
-        at = _value_start(data, at, end, 125)
+        at = value_start(data, at, end, 125)
         if at < 0:
             return -1
-        value_end = _end_of(data, at, end, DEPTH_MAX - 1)
+        value_end = end_of(data, at, end, DEPTH_MAX - 1)
         if value_end < 0:
             return -1
         write_i64_le(index, key | _key_size(data, key) << 32)
@@ -229,7 +247,7 @@ def _item_spans(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | No
 def _note_items(data: bytes, at: i64, end: i64, spans: list[tuple[i64, i64]]) -> i64:
     """Note where items stand; return where the closing bracket stands, or -1."""
     while True:
-        item_end = _end_of(data, at, end, DEPTH_MAX - 1)
+        item_end = end_of(data, at, end, DEPTH_MAX - 1)
         if item_end < 0:
             return -1
         spans.append((at, item_end))
@@ -252,186 +270,6 @@ def _is_utf8(data: bytes, start: i64, end: i64) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-# --- where values end
-
-
-def skip(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the value at `at` ends, or -1 when it is malformed or not all there.
-
-    No blank may stand before it, and bytes above ASCII are not looked into.
-    """
-    return _end_of(data, at, end, DEPTH_MAX)
-
-
-def skip_blanks(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the next byte stands that is no white space; `end` if there is none."""
-    while at < end:
-        byte: i64 = data[at]
-        if byte > 32 or byte not in (32, 10, 13, 9):
-            return at
-        at += 1
-    return at
-
-
-def _end_of(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
-    if at < end and data[at] != 123 and data[at] != 91:
-        return _scalar_end(data, at, end)
-    return _nested_end(data, at, end, depth_max)
-
-
-def _nested_end(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
-    # The closing brackets that are awaited, the next one last.
-    closers = BytesWriter()
-    while at < end:
-        byte: i64 = data[at]
-        if byte in (123, 91):
-            if len(closers) >= depth_max:
-                return -1
-            closers.append(u8(byte + 2))
-            at = skip_blanks(data, at + 1, end)
-            if at < end and data[at] != byte + 2:
-                at = _value_start(data, at, end, byte + 2)
-                if at < 0:
-                    return -1
-                continue
-        else:
-            at = _scalar_end(data, at, end)
-        at = _close(data, at, end, closers)
-        depth: i64 = len(closers)
-        if at < 0 or depth == 0:
-            return at
-        at = _value_start(data, skip_blanks(data, at + 1, end), end, i64(closers[depth - 1]))
-        if at < 0:
-            return -1
-    return -1
-
-
-def _close(data: bytes, at: i64, end: i64, closers: BytesWriter) -> i64:
-    """Pass all that closes behind a value; return where the next comma stands, or the end."""
-    depth: i64 = len(closers)
-    while depth > 0 and at >= 0:
-        at = skip_blanks(data, at, end)
-        if at >= end:
-            return -1
-        byte: i64 = data[at]
-        if byte == 44:
-            return at
-        depth -= 1
-        if byte != closers[depth]:
-            return -1
-        closers.truncate(depth)
-        at += 1
-    return at
-
-
-def _value_start(data: bytes, at: i64, end: i64, closer: i64) -> i64:
-    """Return where the next value stands in what `closer` ends, behind its key; or -1."""
-    if closer == 93:
-        return at
-    if at >= end or data[at] != 34:
-        return -1
-    at = _string_end(data, at + 1, end)
-    if at < 0:
-        return -1
-    at = skip_blanks(data, at, end)
-    if at >= end or data[at] != 58:
-        return -1
-    return skip_blanks(data, at + 1, end)
-
-
-def _scalar_end(data: bytes, at: i64, end: i64) -> i64:
-    byte: i64 = data[at]
-    if byte == 34:
-        return _string_end(data, at + 1, end)
-    if byte == 116:
-        return _word_end(data, at, end, b"true")
-    if byte == 102:
-        return _word_end(data, at, end, b"false")
-    if byte == 110:
-        return _word_end(data, at, end, b"null")
-    after = _number_end(data, at, end)
-    # Compiled, `after if ... else -1` would make an object of the number.
-    if after - at > NUMBER_SIZE_MAX:
-        return -1
-    return after
-
-
-def _string_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return the end of the text whose first byte behind the quote is at `at`, or -1."""
-    if end - at > LONG_TEXT:
-        # Few texts have escapes; of those without, and printable, no byte need be looked at here.
-        quote: i64 = data.find(b'"', at, end)
-        if quote - at > LONG_TEXT:
-            text = data[at:quote]
-            if b"\\" not in text and text.decode("latin-1").isprintable():
-                return quote + 1
-    while at < end:
-        byte: i64 = data[at]
-        at += 1
-        if byte == 34:
-            return at
-        if byte < 32:
-            return -1
-        if byte == 92:
-            at = _escape_end(data, at, end)
-            if at < 0:
-                return -1
-    return -1
-
-
-def _escape_end(data: bytes, at: i64, end: i64) -> i64:
-    if at >= end:
-        return -1
-    byte: i64 = data[at]
-    at += 1
-    if byte != 117:
-        return at if byte in b'"\\/bfnrt' else i64(-1)
-    if end - at < 4:
-        return -1
-    last = at + 4
-    while at < last:
-        byte = data[at]
-        letter = byte | 32
-        if not (48 <= byte <= 57 or 97 <= letter <= 102):
-            return -1
-        at += 1
-    return last
-
-
-def _word_end(data: bytes, at: i64, end: i64, word: bytes) -> i64:
-    size: i64 = len(word)
-    if end - at < size or not _is_at(data, at, word):
-        return -1
-    return at + size
-
-
-def _number_end(data: bytes, at: i64, end: i64) -> i64:
-    if data[at] == 45:
-        at += 1
-    if at < end and data[at] == 48:
-        at += 1
-    else:
-        at = _digits_end(data, at, end)
-    if 0 < at < end and data[at] == 46:
-        at = _digits_end(data, at + 1, end)
-    if 0 < at < end and (data[at] == 101 or data[at] == 69):
-        at += 1
-        if at < end and (data[at] == 43 or data[at] == 45):
-            at += 1
-        at = _digits_end(data, at, end)
-    return at
-
-
-def _digits_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return the end of one digit or more, or -1."""
-    start = at
-    while at < end and 48 <= data[at] <= 57:
-        at += 1
-    if at == start:
-        return -1
-    return at
 
 
 # --- what well-formed values say
@@ -521,7 +359,7 @@ def _mended(value: object) -> object:
 
 def _key_at(data: bytes, start: i64) -> bytes:
     """Return the UTF-8 of a key with escapes, which stands at `start` behind its quote."""
-    return _text_of(data[start : _string_end(data, start, len(data)) - 1]).encode()
+    return _text_of(data[start : string_end(data, start, len(data)) - 1]).encode()
 
 
 def _key_size(data: bytes, key: i64) -> i64:
@@ -545,16 +383,6 @@ def _is_plain_integer(data: bytes, start: i64, end: i64) -> bool:
         if not 48 <= data[at] <= 57:
             return False
         at += 1
-    return True
-
-
-def _is_at(data: bytes, at: i64, word: bytes) -> bool:
-    size: i64 = len(word)
-    each: i64 = 0
-    while each < size:
-        if data[at + each] != word[each]:
-            return False
-        each += 1
     return True
 
 

@@ -12,7 +12,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from jobyard.errors import Refused
-from jobyard.wire.json_read import DEPTH_MAX
+from jobyard.wire.json_scan import DEPTH_MAX
 from jobyard.wire.lines import write_number
 from jobyard.wire.msgpack import ABSENT
 

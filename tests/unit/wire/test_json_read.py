@@ -6,19 +6,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobyard.wire.json_read import (
-    DEPTH_MAX,
-    NUMBER_SIZE_MAX,
     JsonFields,
     content_at,
     integer_at,
     items,
     kind_of,
     read_object,
-    skip,
-    skip_blanks,
+    read_objects,
     text_at,
     value_at,
 )
+from jobyard.wire.json_scan import DEPTH_MAX, LONG_TEXT, NUMBER_SIZE_MAX, skip, skip_blanks
 from jobyard.wire.msgpack import (
     ABSENT,
     KIND_ABSENT,
@@ -385,3 +383,46 @@ def test_many_keys_are_no_trouble() -> None:
     fields = fields_of(json.dumps(document).encode())
     assert fields.integer(b"key0", -1) == 0
     assert fields.integer(b"key4999", -1) == 4999
+
+
+# --- text is passed over several bytes at a time
+
+
+@pytest.mark.parametrize("size", [*range(24), LONG_TEXT - 1, LONG_TEXT, LONG_TEXT + 1])
+def test_a_byte_that_ends_or_spoils_a_text_is_seen_wherever_it_stands(size: int) -> None:
+    plain = b"x" * size
+    for at in {0, 1, size // 2, size - 2, size - 1} & set(range(size)):
+        for byte in range(128):
+            text = plain[:at] + bytes([byte]) + plain[at + 1 :]
+            document = b'"' + text + b'"'
+            try:
+                json.loads(document)
+            except ValueError:
+                expected = at + 2 if byte == 34 else -1
+            else:
+                expected = len(document)
+            assert skip(document, 0, len(document)) == expected, document
+
+
+def test_what_stands_behind_a_text_is_not_taken_for_a_part_of_it() -> None:
+    for size in range(20):
+        text = b'"' + b"y" * size + b'"'
+        for behind in (b"", b"\x00", b"\\", b'"', b"\x00" * 9):
+            document = text + behind
+            assert skip(document, 0, len(text)) == len(text)
+            assert skip(document, 0, len(text) - 1) == -1
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=6), st.integers() | st.text(), max_size=4)))
+def test_the_objects_of_an_array_are_those_that_were_written(made: list[dict[str, object]]) -> None:
+    data = json.dumps(made, indent=1).encode()
+    found = read_objects(data, 0, len(data))
+    assert found is not None
+    for one, expected in zip(found, made, strict=True):
+        assert one.keys() == list(expected)
+        assert {key: one.value(key.encode()) for key in expected} == expected
+
+
+@pytest.mark.parametrize("data", [b"[1]", b"[{},[]]", b'[{}, "{}"]', b"[null]"])
+def test_an_array_of_anything_but_objects_is_none_of_objects(data: bytes) -> None:
+    assert read_objects(data, 0, len(data)) is None

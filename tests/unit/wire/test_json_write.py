@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from jobyard.wire.json_read import DEPTH_MAX, read_object, skip
+from jobyard.wire.json_read import read_object
+from jobyard.wire.json_scan import DEPTH_MAX, skip
 from jobyard.wire.json_write import (
     JsonRaw,
     Unwritable,

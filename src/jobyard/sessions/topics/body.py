@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from jobyard.sessions.http.call import JSON, Call, HttpRefused
 from jobyard.wire.http1 import parse_query
-from jobyard.wire.json_read import JsonFields, items, read_object
+from jobyard.wire.json_read import JsonFields, items, read_object, read_objects
 from jobyard.wire.msgpack import (
     KIND_ABSENT,
     KIND_ARRAY,
@@ -111,6 +111,14 @@ def text(fields: JsonFields, key: bytes, most: i64) -> str:
     if len(found) > most or len(found.encode()) > most:
         raise invalid(f"{key.decode()} must be at most {most} bytes long")
     return found
+
+
+def objects(fields: JsonFields, key: bytes) -> list[JsonFields] | None:
+    """Return the objects of an array, which must be given; None if it holds anything else."""
+    start, end = fields.find(key)
+    if start < 0 or fields.kind(key) != KIND_ARRAY:
+        raise invalid(f"{key.decode()} must be an array")
+    return read_objects(fields.data, start, end)
 
 
 def array(fields: JsonFields, key: bytes) -> list[tuple[i64, i64]]:

@@ -15,9 +15,9 @@ from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.area import check_open, check_scope
 from jobyard.sessions.topics.body import (
-    array,
     flag,
     invalid,
+    objects,
     query_flag,
     read_body,
     signed,
@@ -95,7 +95,7 @@ def write_records(
 
     `key` is that of a write whose body has none.
     """
-    spans = _spans(fields)
+    given = _objects(fields)
     node = text(fields, b"node", NODE_MAX)
     key = text(fields, b"idempotency_key", KEY_MAX) or key
     may_create = flag(fields, b"create", otherwise=True)
@@ -110,13 +110,13 @@ def write_records(
         is_log = config.type != QUEUE
     try:
         if is_log:
-            rows = [_row(fields, start, end, node) for start, end in spans]
+            rows = [_row(one, node) for one in given]
             if config is not None:
                 sizes = [len(row.data) + len(row.meta) for row in rows]
                 _make(yard, name, config, sizes, now_ms)
             written = _write_log(door, name, rows, key, now_ms)
         else:
-            records = [_record(fields, start, end, node) for start, end in spans]
+            records = [_record(one, node) for one in given]
             if config is not None:
                 sizes = [len(one.data) + len(one.meta) for one in records]
                 _make(yard, name, config, sizes, now_ms)
@@ -129,14 +129,16 @@ def write_records(
     return written
 
 
-def _spans(fields: JsonFields) -> list[tuple[i64, i64]]:
-    """Return where the records of a write stand."""
-    spans = array(fields, b"records")
-    if not spans:
+def _objects(fields: JsonFields) -> list[JsonFields]:
+    """Return the records of a write as they came."""
+    found = objects(fields, b"records")
+    if found is None:
+        raise invalid("a record must be an object")
+    if not found:
         raise invalid("records must not be empty")
-    if len(spans) > RECORDS_MAX:
+    if len(found) > RECORDS_MAX:
         raise HttpRefused(400, "batch_too_large", f"at most {RECORDS_MAX} records in one write")
-    return spans
+    return found
 
 
 def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | None:
@@ -164,14 +166,12 @@ def _make(yard: Yard, name: str, config: TopicConfig, sizes: list[int], now_ms: 
     make_topic(yard, name, config, now_ms)
 
 
-def _row(fields: JsonFields, start: i64, end: i64, node: str) -> Row:
-    record = _read_record(fields, start, end)
+def _row(record: JsonFields, node: str) -> Row:
     data, meta = _data_and_meta(record)
     return Row(data, meta, text(record, b"tag", TAG_MAX), text(record, b"node", NODE_MAX) or node)
 
 
-def _record(fields: JsonFields, start: i64, end: i64, node: str) -> claims.Record:
-    record = _read_record(fields, start, end)
+def _record(record: JsonFields, node: str) -> claims.Record:
     data, meta = _data_and_meta(record)
     delay_ms = whole(record, b"delay_ms", 0)
     priority = signed(record, b"priority", PRIORITY_MAX)
@@ -182,13 +182,6 @@ def _record(fields: JsonFields, start: i64, end: i64, node: str) -> claims.Recor
     made.delay_ms = delay_ms
     made.priority = priority
     return made
-
-
-def _read_record(fields: JsonFields, start: i64, end: i64) -> JsonFields:
-    record = read_object(fields.data, start, end)
-    if record is None:
-        raise invalid("a record must be an object")
-    return record
 
 
 def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
