@@ -14,94 +14,50 @@ from jobyard.sessions.bunqueue.http_clerk import json_of
 from jobyard.sessions.bunqueue.http_events import Audience, Happening, Hub
 from jobyard.sessions.bunqueue.http_news import PATTERNS
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.http.call import Call, HttpRefused, TakenOver
+from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.session import HttpSession
+from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.session import Peer
-from jobyard.wire import websocket
-from jobyard.wire.http1 import BadHttp
 from jobyard.wire.msgpack import Malformed
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.payload import NO_JSON, parse_json, to_json
-from jobyard.wire.websocket import MESSAGE_SIZE_MAX, WsMessage, WsReader
+from jobyard.wire.websocket import MESSAGE_SIZE_MAX
 
 SOCKETS_MAX: Final = 1000
-# Of whom nothing is heard for so long, not even an answer to a ping, is not there.
-SILENCE_MS: Final = 120_000
-
-_VERSION_HEADER: Final = b"Sec-WebSocket-Version: 13\r\n"
 
 
 @final
-class Socket(Peer, TakenOver, Audience):
-    """One WebSocket, and the peer of the session behind it."""
+class Socket(Peer, Talk, Audience):
+    """What is said over one WebSocket, and the peer of the session behind it."""
 
     def __init__(self, hub: Hub, http: HttpSession, queue: str, now_ms: i64) -> None:
         self._hub = hub
         self._http = http
         # The queue of which alone is told; empty for all.
         self._queue = queue
-        self._reader = WsReader(MESSAGE_SIZE_MAX)
+        self.line = WebSocket(http, self, MESSAGE_SIZE_MAX, now_ms)
         self._session = BunqueueSession(hub.door, self)
         # Whoever opened the socket was let in already.
         self._session.is_known = True
         # What is wanted; None before anything was said of that.
         self._wanted: dict[str, None] | None = None
-        self._heard_ms: i64 = now_ms
-        self._is_running: bool = False
-        self._is_over: bool = False
         hub.door.sockets_count += 1
         hub.join(self, now_ms)
 
     # -- what comes ----------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
-        """Run every complete message that may run."""
-        self._heard_ms = now_ms
-        self._reader.feed(data)
-        self._go_on(now_ms)
-
-    def drained(self, now_ms: i64) -> None:
-        """Go on with messages that were held back."""
-        self._is_running = True
+    def resume(self, now_ms: i64) -> None:
+        """Go on with commands that were held back."""
         self._session.resume(now_ms)
         self._flush()
-        self._is_running = False
-        self._go_on(now_ms)
 
     def unread_size(self) -> i64:
-        """Return the size of messages that were sent ahead of what can run."""
-        size = self._session.unread_size()
-        for message in self._reader.messages:
-            # A message without content takes memory too.
-            size += 64 + len(message.content)
-        return size
+        """Return the size of commands that wait for others."""
+        return self._session.unread_size()
 
-    def _go_on(self, now_ms: i64) -> None:
-        messages = self._reader.messages
-        self._is_running = True
-        done = 0
-        while done < len(messages) and not self._is_over and self._may_run():
-            self._take(messages[done], now_ms)
-            done += 1
-        del messages[:done]
-        failure = self._reader.failure
-        if failure is not None and not messages:
-            self._end(failure.code, str(failure))
-        self._is_running = False
-
-    def _may_run(self) -> bool:
-        return self._session.unread_size() == 0 and self._http.has_room()
-
-    def _take(self, message: WsMessage, now_ms: i64) -> None:
-        opcode = message.opcode
-        if opcode == websocket.OP_PING:
-            self._write(websocket.pong(message.content))
-        elif opcode == websocket.OP_CLOSE:
-            self._end(message.code, "")
-        elif opcode != websocket.OP_PONG:
-            self._command(message.content, now_ms)
-
-    def _command(self, content: bytes, now_ms: i64) -> None:
+    def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
+        """Run a command; it need not have come as a text."""
+        del is_text
         value = parse_json(content)
         if value is NO_JSON:
             self._answer({"ok": False, "error": "Invalid JSON"})
@@ -166,10 +122,10 @@ class Socket(Peer, TakenOver, Audience):
 
     def stirred(self) -> None:
         """Send what the session has to say outside its own commands, and let it read on."""
-        if self._is_running:
+        if self.line.is_running:
             return
         self._flush()
-        if self._session.unread_size() > 0 or self._reader.messages:
+        if self.line.has_unread():
             # Not now: whoever stirs may be in the middle of something.
             self._http.is_stalled = True
             self._http.peer.stirred()
@@ -186,18 +142,11 @@ class Socket(Peer, TakenOver, Audience):
         at = 0
         while at < len(out):
             end = at + 4 + int.from_bytes(out[at : at + 4], "big")
-            self._write(websocket.text(to_json(MSGPACK, out[at + 4 : end])))
+            self.line.say(to_json(MSGPACK, out[at + 4 : end]))
             at = end
 
     def _answer(self, answer: dict[str, object]) -> None:
-        self._write(websocket.text(json_of(answer)))
-
-    def _write(self, data: bytes) -> None:
-        if self._is_over:
-            return
-        self._http.out.write(data)
-        if not self._is_running:
-            self._http.peer.stirred()
+        self.line.say(json_of(answer))
 
     def hear(self, happening: Happening) -> None:
         """Send an event that is wanted, if there is room."""
@@ -211,36 +160,23 @@ class Socket(Peer, TakenOver, Audience):
             message = happening.message()
         else:
             return
-        if message and self._http.has_room():
-            self._write(websocket.text(message))
+        if message and self.line.has_room():
+            self.line.say(message)
             self._http.tells_news = True
 
     def beat(self, now_ms: i64) -> None:
         """Ask whether the other side is still there, or give it up."""
-        if now_ms - self._heard_ms >= SILENCE_MS:
-            self._end(websocket.CLOSE_GOING_AWAY, "nothing was heard for too long")
-        elif self._http.has_room():
-            self._write(websocket.ping(b""))
+        self.line.look(now_ms)
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _end(self, code: i64, reason: str) -> None:
-        """Say the last word; whatever comes after it counts no more."""
-        if self._is_over:
-            return
-        self._write(websocket.close(code, reason))
-        self._is_over = True
-        self._http.is_finished = True
-
     def hurry(self, now_ms: i64) -> None:
-        """Answer who waits, and say goodbye."""
+        """Answer who waits."""
         self._session.half_close(now_ms)
         self._flush()
-        self._end(websocket.CLOSE_GOING_AWAY, "")
 
     def gone(self, now_ms: i64) -> None:
         """Give back what the session holds."""
-        self._is_over = True
         self._hub.leave(self, now_ms)
         self._hub.door.sockets_count -= 1
         self._session.closed(now_ms)
@@ -261,13 +197,6 @@ class SocketCounter:
         request = call.request
         if not request.is_upgrade or request.method != "GET":
             raise HttpRefused(400, "invalid_request", "WebSocket upgrade failed")
-        try:
-            head = websocket.accept(request.headers, b"")
-        except BadHttp as refused:
-            raise HttpRefused(
-                refused.status, "invalid_request", str(refused), headers=_VERSION_HEADER
-            ) from None
-        # The status line and the end of the head are written by who hands the connection over.
-        lines = head.partition(b"\r\n")[2][:-2]
+        lines = handshake(call)
         queue = call.params[0] if call.params else ""
-        call.take_over(101, lines, Socket(hub, call.session, queue, call.now_ms))
+        call.take_over(101, lines, Socket(hub, call.session, queue, call.now_ms).line)

@@ -15,7 +15,8 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.http.call import Call, HttpRefused, TakenOver
+from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.topics.answers import put_int
 from jobyard.sessions.topics.area import check_name, check_open, check_scope
 from jobyard.sessions.topics.body import array, flag, invalid, text
@@ -33,12 +34,10 @@ from jobyard.sessions.topics.watch import (
     write_starts,
 )
 from jobyard.sessions.topics.writes import put_written, write_records
-from jobyard.wire import websocket
-from jobyard.wire.http1 import BadHttp
 from jobyard.wire.json_read import JsonFields, read_object, text_at
 from jobyard.wire.json_write import encode, quoted, write_texts
 from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, KIND_TEXT
-from jobyard.wire.websocket import WsMessage, WsReader
+from jobyard.wire.websocket import CLOSE_UNSUPPORTED
 
 if TYPE_CHECKING:
     from jobyard.model.log import LogPage
@@ -47,12 +46,6 @@ if TYPE_CHECKING:
 SOCKETS_MAX: Final = 10_000
 MESSAGE_MAX: Final = 8 << 20
 PING_MS: Final = 30_000
-# Of whom nothing is heard for so long, not even an answer to a ping, is not there.
-SILENCE_MS: Final = 120_000
-# What a message weighs beside its content.
-MESSAGE_WEIGHT: Final = 64
-
-_VERSION_HEADER: Final = b"Sec-WebSocket-Version: 13\r\n"
 
 
 def open_socket(door: TopicsDoor, call: Call) -> None:
@@ -68,20 +61,13 @@ def open_socket(door: TopicsDoor, call: Call) -> None:
         detail: dict[str, object] = {"limit": "sockets", "max": SOCKETS_MAX}
         wait = b"Retry-After: 60\r\n"
         raise HttpRefused(429, "throttled", "there are too many sockets", detail, wait)
-    try:
-        head = websocket.accept(request.headers, b"")
-    except BadHttp as bad:
-        raise HttpRefused(
-            bad.status, "invalid_request", str(bad), headers=_VERSION_HEADER
-        ) from None
-    # The status line and the end of the head are written by who hands the connection over.
-    lines = head.partition(b"\r\n")[2][:-2]
-    call.take_over(101, lines, Socket(door, call))
+    lines = handshake(call)
+    call.take_over(101, lines, Socket(door, call).line)
 
 
 @final
-class Socket(Alarm, TakenOver, Outlet):
-    """One socket. Rings to hear whether the other side is still there."""
+class Socket(Alarm, Talk, Outlet):
+    """What is said over one socket. Rings to hear whether the other side is still there."""
 
     def __init__(self, door: TopicsDoor, call: Call) -> None:
         super().__init__(0, NEVER_MS, 0)
@@ -89,89 +75,40 @@ class Socket(Alarm, TakenOver, Outlet):
         # The call that opened it: whose key it was.
         self._call = call
         self._http = call.session
-        self._reader = WsReader(MESSAGE_MAX)
+        self.line = WebSocket(call.session, self, MESSAGE_MAX, call.now_ms)
         self._feed = Feed(door, self)
-        self._heard_ms: i64 = call.now_ms
-        self._is_over: bool = False
         door.sockets_count += 1
         door.yard.arm(self, call.now_ms + PING_MS)
 
-    # -- what the connection tells -------------------------------------------------------------
+    # -- what the line tells -------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
-        """Run every complete command that may run."""
-        self._heard_ms = now_ms
-        self._reader.feed(data)
-        self.drained(now_ms)
-
-    def drained(self, now_ms: i64) -> None:
-        """Go on with commands, and with what is subscribed to."""
-        messages = self._reader.messages
-        done = 0
-        while done < len(messages) and not self._is_over and self._http.has_room():
-            self._take(messages[done], now_ms)
-            done += 1
-        del messages[:done]
-        failure = self._reader.failure
-        if failure is not None and not messages:
-            self._end(failure.code, str(failure))
-        if not self._is_over:
-            self._feed.pump(now_ms)
-
-    def unread_size(self) -> i64:
-        """Return the size of messages that were sent ahead of what can run."""
-        size: i64 = 0
-        for message in self._reader.messages:
-            size += MESSAGE_WEIGHT + len(message.content)
-        return size
-
-    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Say goodbye."""
-        self._end(websocket.CLOSE_GOING_AWAY, "")
+    def pump(self, now_ms: i64) -> None:
+        """Go on with what is subscribed to."""
+        self._feed.pump(now_ms)
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Follow nothing any more."""
-        self._is_over = True
         self._feed.leave()
         self._door.yard.disarm(self)
         self._door.sockets_count -= 1
 
     def ring(self, now_ms: i64) -> None:
-        """Ask whether the other side is still there, or give it up."""
-        if self._is_over:
+        """Look after the other side, and after queues."""
+        if self.line.is_over:
             return
-        if now_ms - self._heard_ms >= SILENCE_MS:
-            self._end(websocket.CLOSE_GOING_AWAY, "nothing was heard for too long")
-        elif self.unsent_size() == 0:
-            self._write(websocket.ping(b""))
+        self.line.look(now_ms)
         self._feed.look_at_queues()
         self._http.peer.stirred()
         self._door.yard.arm(self, now_ms + PING_MS)
 
-    def _end(self, code: i64, reason: str) -> None:
-        """Say the last word; whatever comes after it counts no more."""
-        if self._is_over:
-            return
-        self._write(websocket.close(code, reason))
-        self._is_over = True
-        self._http.is_finished = True
-
-    def _write(self, data: bytes) -> None:
-        if not self._is_over:
-            self._http.out.write(data)
-
     # -- commands ------------------------------------------------------------------------------
 
-    def _take(self, message: WsMessage, now_ms: i64) -> None:
-        opcode = message.opcode
-        if opcode == websocket.OP_TEXT:
-            self._command(message.content, now_ms)
-        elif opcode == websocket.OP_BINARY:
-            self._end(websocket.CLOSE_UNSUPPORTED, "commands are texts")
-        elif opcode == websocket.OP_PING:
-            self._write(websocket.pong(message.content))
-        elif opcode == websocket.OP_CLOSE:
-            self._end(message.code, "")
+    def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
+        """Run a command."""
+        if is_text:
+            self._command(content, now_ms)
+        else:
+            self.line.end(CLOSE_UNSUPPORTED, "commands are texts")
 
     def _command(self, content: bytes, now_ms: i64) -> None:
         fields = read_object(content, 0, len(content))
@@ -277,7 +214,7 @@ class Socket(Alarm, TakenOver, Outlet):
 
     def _send(self, out: BytesWriter) -> None:
         out.write(b"}")
-        self._write(websocket.text(out.getvalue()))
+        self.line.say(out.getvalue())
 
     # -- what the feed finds -------------------------------------------------------------------
 
@@ -287,7 +224,7 @@ class Socket(Alarm, TakenOver, Outlet):
 
     def has_room(self) -> bool:
         """Tell whether something may be sent."""
-        return not self._is_over and self._http.has_room()
+        return self.line.has_room()
 
     def unsent_size(self) -> i64:
         """Return how much was sent that has not left yet."""

@@ -3,8 +3,9 @@
 import pytest
 
 from jobyard.sessions.bunqueue.http_news import PATTERNS
-from jobyard.sessions.bunqueue.http_socket import SILENCE_MS, SOCKETS_MAX
+from jobyard.sessions.bunqueue.http_socket import SOCKETS_MAX
 from jobyard.sessions.bunqueue.session import WAITING_MAX
+from jobyard.sessions.http.websocket import SILENCE_MS
 from jobyard.sessions.session import OUTPUT_MAX
 from tests.support.bare_bunqueue import BareClient
 from tests.support.bare_http import BareHttp, WebSocket, handshake, ws_frame

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jobyard.sessions.http.session import STREAM_MAX
-from jobyard.sessions.topics.socket import PING_MS, SILENCE_MS
+from jobyard.sessions.http.websocket import SILENCE_MS
+from jobyard.sessions.topics.socket import PING_MS
 from jobyard.sessions.topics.watch import TOPICS_MAX
 from jobyard.wire.websocket import (
     CLOSE_GOING_AWAY,
