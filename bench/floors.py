@@ -19,6 +19,7 @@ __all__ = ["Floors", "build_floors"]
 
 HERE = Path(__file__).parent
 FLOORS = (HERE / "bare.py", HERE / "echo.py", HERE / "httpecho.py")
+PACKAGE = HERE / "__init__.py"  # so that they are found under the names they have here
 COMPILE_SECONDS_MAX = 900
 # Same options as setup.py. Sources are the arguments before "build_ext".
 SETUP = """
@@ -43,14 +44,15 @@ class Floors:
 def build_floors(folder: Path, root: Path) -> Floors:
     """Return compiled floors in `folder`, made anew when they or the yard's sources changed."""
     package = root / "src" / "jobyard"
-    state = _state([*FLOORS, *package.rglob("*.py")])
+    state = _state([PACKAGE, *FLOORS, *package.rglob("*.py")])
     mark = folder / "made-of"
     if mark.exists() and mark.read_text() == state:
         return Floors(folder)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(package, folder / "jobyard", ignore=shutil.ignore_patterns("__pycache__"))
-    for source in FLOORS:
-        shutil.copyfile(source, folder / source.name)
+    (folder / HERE.name).mkdir()
+    for source in (PACKAGE, *FLOORS):
+        shutil.copyfile(source, folder / HERE.name / source.name)
     # Else mypy would find the project's settings, and by them the yard a second time.
     (folder / "mypy.ini").write_text("[mypy]\n")
     complaint = _compile(folder)
@@ -64,7 +66,7 @@ def _compile(folder: Path) -> str | None:
     """Compile in place; return why it could not be done."""
     listing = runpy.run_path(str(folder / "jobyard" / "build.py"))["compiled_sources"]
     sources = [str(path.relative_to(folder)) for path in listing(folder / "jobyard")]
-    sources += [source.name for source in FLOORS]
+    sources += [f"{HERE.name}/{source.name}" for source in FLOORS]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", SETUP, *sources, "build_ext", "--inplace"],

@@ -19,28 +19,17 @@
  *   - Protocols are known only to their Protocol table; everything else deals in batches and answers.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "latency.h"
 #include "load.h"
 
 #define RECEIVE_SIZE (256 << 10) /* holds the answers of 16 x 256 in one call */
-#define EVENTS_MAX 256
-#define SILENCE_MAX_MS 30000     /* no answer at all for so long: the server is stuck, and the run is void */
 
 /* ---- what is asked for ------------------------------------------------------------------------------- */
 
@@ -54,66 +43,28 @@ static const Protocol *const protocols[] = {&beanstalk, &bunqueue};
 
 static const Protocol *protocol = &beanstalk;
 
-void fail(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("load: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-void *allocate(size_t size)
-{
-    void *memory = calloc(1, size);
-    if (memory == NULL)
-        fail("no memory for %zu bytes", size);
-    return memory;
-}
-
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec time;
-    if (clock_gettime(clock, &time) != 0)
-        fail("clock %d: %s", (int)clock, strerror(errno));
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 /* ---- the measured window ------------------------------------------------------------------------------ */
 
 typedef enum { WINDOW_WARMING, WINDOW_OPEN, WINDOW_CLOSED } Window;
 
-/* Taken when the window opens and again when it closes; the result is the difference. */
-typedef struct {
-    uint64_t at_ns, operations, server_cpu_ns, load_cpu_ns;
-} Reading;
-
 static Window window = WINDOW_WARMING;
 static Reading opened, closed;
+static uint64_t operations_opened, operations_closed; /* the count at each of the two */
 static uint64_t start_ns, operations_count, errors_count;
 static uint64_t finished_count; /* jobs, since the start */
-static clockid_t server_clock;
-
-static Reading read_meters(uint64_t now_ns)
-{
-    Reading reading = {now_ns, operations_count, 0, clock_ns(CLOCK_PROCESS_CPUTIME_ID)};
-    if (options.server_pid != 0)
-        reading.server_cpu_ns = clock_ns(server_clock); /* all threads, to the nanosecond */
-    return reading;
-}
 
 static void open_window(uint64_t now_ns)
 {
     forget_latencies();
     opened = read_meters(now_ns);
+    operations_opened = operations_count;
     window = WINDOW_OPEN;
 }
 
 static void close_window(uint64_t now_ns)
 {
     closed = read_meters(now_ns);
+    operations_closed = operations_count;
     window = WINDOW_CLOSED;
 }
 
@@ -137,15 +88,12 @@ static void turn_window(uint64_t now_ns)
 
 /* ---- batches ------------------------------------------------------------------------------------------ */
 
-static int poll_fd;
 static int parked_count;
 static uint64_t puts_sent;
 
 static void watch_send(Connection *connection, bool is_watched)
 {
-    struct epoll_event event = {.events = EPOLLIN | (is_watched ? EPOLLOUT : 0), .data.ptr = connection};
-    if (epoll_ctl(poll_fd, EPOLL_CTL_MOD, connection->fd, &event) != 0)
-        fail("epoll_ctl: %s", strerror(errno));
+    watch(connection->fd, connection, false, is_watched);
     connection->is_send_watched = is_watched;
 }
 
@@ -333,29 +281,9 @@ static void receive(Connection *connection)
 
 /* ---- set-up, run, report ------------------------------------------------------------------------------ */
 
-static int connect_server(void)
-{
-    struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct sockaddr_un local = {.sun_family = AF_UNIX};
-    bool is_local = options.unix_path != NULL;
-    if (is_local)
-        snprintf(local.sun_path, sizeof local.sun_path, "%s", options.unix_path);
-    int fd = socket(is_local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const struct sockaddr *address = is_local ? (struct sockaddr *)&local : (struct sockaddr *)&tcp;
-    if (fd < 0 || connect(fd, address, is_local ? sizeof local : sizeof tcp) != 0)
-        fail("connect: %s", strerror(errno));
-    int on = 1;
-    if (!is_local && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
-        fail("TCP_NODELAY: %s", strerror(errno));
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
-        fail("O_NONBLOCK: %s", strerror(errno));
-    return fd;
-}
-
 static void open_connection(Connection *connection, int number)
 {
-    connection->fd = connect_server();
+    connection->fd = connect_server(options.unix_path, options.port);
     connection->in = allocate(in_room());
     connection->out = allocate((size_t)options.depth * protocol->request_size_max());
     connection->is_answered = allocate((size_t)options.depth * sizeof(bool));
@@ -365,9 +293,7 @@ static void open_connection(Connection *connection, int number)
     /* Hopping connections begin evenly spread over the tubes; each then walks all of them. */
     uint64_t first = (uint64_t)number * options.tubes_count / (uint64_t)options.connections_count;
     connection->put_tube = connection->take_tube = (uint32_t)first;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-    if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0)
-        fail("epoll_ctl: %s", strerror(errno));
+    watch(connection->fd, connection, true, false);
 }
 
 static void run(Connection *connections)
@@ -378,9 +304,7 @@ static void run(Connection *connections)
     for (int i = 0; i < options.connections_count; i++)
         start_batch(&connections[i], clock_ns(CLOCK_MONOTONIC));
     while (parked_count < options.connections_count) {
-        int count = epoll_wait(poll_fd, events, EVENTS_MAX, SILENCE_MAX_MS);
-        if (count < 0 && errno != EINTR)
-            fail("epoll_wait: %s", strerror(errno));
+        int count = await_events(events);
         if (count == 0)
             fail("no answer for %d ms", SILENCE_MAX_MS);
         for (int i = 0; i < count; i++) {
@@ -399,7 +323,7 @@ static void run(Connection *connections)
 static void report(void)
 {
     double seconds = (double)(closed.at_ns - opened.at_ns) / 1e9;
-    uint64_t operations = closed.operations - opened.operations;
+    uint64_t operations = operations_closed - operations_opened;
     printf("{\"protocol\": \"%s\", \"connections\": %d, \"depth\": %d, \"bundle\": %d, ", protocol->name,
            options.connections_count, options.depth, options.bundle);
     printf("\"is_owned\": %s, \"body_size\": %u, \"jobs_put\": %llu, \"jobs_finished\": %llu, ",
@@ -409,11 +333,7 @@ static void report(void)
            (unsigned long long)operations, (unsigned long long)errors_count, (double)operations / seconds);
     printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, ", latency_us(0.50), latency_us(0.99),
            (double)latency_max_ns / 1000.0);
-    if (options.server_pid != 0)
-        printf("\"server_cpu_s\": %.6f, ", (double)(closed.server_cpu_ns - opened.server_cpu_ns) / 1e9);
-    else
-        printf("\"server_cpu_s\": null, ");
-    printf("\"load_cpu_s\": %.6f}\n", (double)(closed.load_cpu_ns - opened.load_cpu_ns) / 1e9);
+    report_cpu(&opened, &closed);
 }
 
 static const char usage[] =
@@ -435,15 +355,6 @@ static uint64_t parse_number(const char *text, uint64_t least, uint64_t most)
     if (errno != 0 || *text < '0' || *text > '9' || *rest != '\0' || value < least || value > most)
         fail("%s is not a number from %llu to %llu", text, (unsigned long long)least,
              (unsigned long long)most);
-    return value;
-}
-
-static double parse_seconds(const char *text)
-{
-    char *rest;
-    double value = strtod(text, &rest);
-    if (rest == text || *rest != '\0' || !(value >= 0.0 && value <= 86400.0))
-        fail("%s is not a number of seconds", text);
     return value;
 }
 
@@ -489,8 +400,8 @@ static void parse_options(int argc, char **argv)
         case 'b': options.body_size = (uint32_t)parse_number(optarg, 0, 1 << 30); break;
         case 'r': options.priority = (uint32_t)parse_number(optarg, 0, UINT32_MAX); break;
         case 't': options.tubes_count = (uint32_t)parse_number(optarg, 0, 100000000); break;
-        case 's': options.seconds = parse_seconds(optarg); break;
-        case 'W': options.warm_seconds = parse_seconds(optarg); break;
+        case 's': options.seconds = parse_decimal(optarg, 0, SECONDS_MAX); break;
+        case 'W': options.warm_seconds = parse_decimal(optarg, 0, SECONDS_MAX); break;
         case 'j': options.jobs_max = parse_number(optarg, 0, UINT64_MAX); break;
         case 'S': options.server_pid = (pid_t)parse_number(optarg, 1, INT32_MAX); break;
         case 'h': fputs(usage, stdout); exit(0);
@@ -509,11 +420,8 @@ static void parse_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     parse_options(argc, argv);
-    if (options.server_pid != 0 && clock_getcpuclockid(options.server_pid, &server_clock) != 0)
-        fail("no process %d", (int)options.server_pid);
-    poll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (poll_fd < 0)
-        fail("epoll_create1: %s", strerror(errno));
+    meter_server(options.server_pid);
+    open_poll();
     protocol->prepare();
     Connection *connections = allocate((size_t)options.connections_count * sizeof(Connection));
     for (int i = 0; i < options.connections_count; i++)

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "generator.h"
+
 #define TICKET_SIZE_MAX 64   /* the longest job id of any protocol: a UUID with room to spare */
 #define LINE_SIZE_MAX 256    /* a beanstalk line is at most 224 bytes */
 #define LEASE_SECONDS 120    /* far beyond any batch: no lease may end during a run */
@@ -40,12 +42,6 @@ typedef struct {
 } Options;
 
 extern Options options;
-
-/* Says why on stderr and ends the program: a run with a broken connection has no result. */
-__attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...);
-
-/* Zeroed memory, kept until the end. */
-void *allocate(size_t size);
 
 typedef enum { PHASE_PUT, PHASE_TAKE, PHASE_FINISH } Phase;
 

@@ -26,8 +26,9 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
-SOURCES = (HERE / "load.c", HERE / "beanstalk.c", HERE / "bunqueue.c")
-HEADERS = (HERE / "load.h", HERE / "latency.h")
+# What all generators share, and this one's own.
+SHARED = tuple(HERE / name for name in ("generator.c", "generator.h", "latency.h"))
+FILES = tuple(HERE / name for name in ("load.c", "load.h", "beanstalk.c", "bunqueue.c"))
 # A server that stalls is noticed by the generator itself; this is for a generator that stalls.
 LOAD_SECONDS_MAX = 300
 
@@ -109,12 +110,12 @@ def parse_result(line: str) -> LoadResult:
 
 def compile_load(folder: Path) -> Path:
     """Return the generator's program in `folder`, compiled anew when its source changed."""
-    return compile_program(folder / "load", SOURCES, HEADERS)
+    return compile_program(folder / "load", FILES)
 
 
-def compile_program(program: Path, sources: Sequence[Path], headers: Sequence[Path]) -> Path:
-    """Return `program`, compiled anew when a source or header is newer."""
-    newest = max(source.stat().st_mtime for source in (*sources, *headers))
+def compile_program(program: Path, files: Sequence[Path]) -> Path:
+    """Return `program`, compiled anew when one of its files, or of the shared ones, is newer."""
+    newest = max(file.stat().st_mtime for file in (*files, *SHARED))
     if program.exists() and program.stat().st_mtime >= newest:
         return program
     compiler = shutil.which("cc")
@@ -122,7 +123,8 @@ def compile_program(program: Path, sources: Sequence[Path], headers: Sequence[Pa
         raise BenchError("no C compiler (cc): the load generator cannot be built")
     program.parent.mkdir(parents=True, exist_ok=True)
     fresh = program.with_name(f"{program.name}.{os.getpid()}")  # two runs may compile at once
-    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), *map(str, sources)]
+    sources = [str(file) for file in (*files, *SHARED) if file.suffix == ".c"]
+    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(fresh), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"the load generator does not compile:\n{done.stderr}")

@@ -209,8 +209,8 @@ class Stable:
 
     def _start_yard(self, kind: Kind, folder: Path) -> Running:
         if kind.program == "floor":
-            # Found in the folder it was compiled into, as a module of its own.
-            command = [self._python, "-c", f"import {kind.name}; {kind.name}.main()"]
+            # Found in the folder it was compiled into.
+            command = [self._python, "-c", f"from bench.{kind.name} import main; main()"]
         else:
             place = ["--data", str(folder / "data")] if kind.is_durable else ["--memory"]
             command = [self._python, "-m", "jobyard", "serve", *place]

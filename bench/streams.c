@@ -13,34 +13,25 @@
  *     answer must be 200, and every ack must have ended its one job.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "generator.h"
 #include "latency.h"
 
 #define IN_SIZE (16 << 10)      /* of one connection; no answer and no event here comes near it */
 #define OUT_SIZE (256 << 10)    /* requests a server may leave unread before the run is void */
-#define EVENTS_MAX 256
 #define CALLERS_COUNT 16
 #define DATA_SIZE 100
-#define SILENCE_MAX_MS 30000
-#define NS_PER_S 1000000000ull
 
 static struct {
     int port;
@@ -49,33 +40,6 @@ static struct {
     double rate, seconds, warm_seconds;
     pid_t server_pid;
 } options = {.port = 6790, .topic = "bench", .streams_count = 1000, .rate = 1000.0, .seconds = 1.0};
-
-__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("streams: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-static void *allocate(size_t size)
-{
-    void *memory = calloc(1, size);
-    if (memory == NULL)
-        fail("no memory for %zu bytes", size);
-    return memory;
-}
-
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec time;
-    if (clock_gettime(clock, &time) != 0)
-        fail("clock %d: %s", (int)clock, strerror(errno));
-    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-}
 
 /* ---- connections ---------------------------------------------------------------------------------------- */
 
@@ -93,7 +57,7 @@ typedef struct {
     bool is_send_watched;
 } Connection;
 
-static int poll_fd, timer_fd;
+static int timer_fd;
 static Connection *streams, *callers;
 static int opened_count, next_caller;
 
@@ -104,28 +68,7 @@ static uint64_t sent_count, answered_count, delivered_count, acked_count;
 static bool *is_delivered;
 static uint64_t late_max_ns;
 
-typedef struct {
-    uint64_t at_ns, server_cpu_ns, load_cpu_ns;
-} Reading;
-
 static Reading opened, closed;
-static clockid_t server_clock;
-
-static Reading read_meters(void)
-{
-    Reading reading = {clock_ns(CLOCK_MONOTONIC), 0, clock_ns(CLOCK_PROCESS_CPUTIME_ID)};
-    if (options.server_pid != 0)
-        reading.server_cpu_ns = clock_ns(server_clock);
-    return reading;
-}
-
-static void watch(Connection *connection, int operation, bool is_send_watched)
-{
-    struct epoll_event event = {.events = EPOLLIN | (is_send_watched ? EPOLLOUT : 0), .data.ptr = connection};
-    if (epoll_ctl(poll_fd, operation, connection->fd, &event) != 0)
-        fail("epoll_ctl: %s", strerror(errno));
-    connection->is_send_watched = is_send_watched;
-}
 
 static void send_pending(Connection *connection)
 {
@@ -143,7 +86,8 @@ static void send_pending(Connection *connection)
     memmove(connection->out, connection->out + sent, connection->out_size);
     bool is_rest = connection->out_size > 0;
     if (is_rest != connection->is_send_watched)
-        watch(connection, EPOLL_CTL_MOD, is_rest);
+        watch(connection->fd, connection, false, is_rest);
+    connection->is_send_watched = is_rest;
 }
 
 __attribute__((format(printf, 2, 3))) static void ask(Connection *connection, const char *format, ...)
@@ -193,7 +137,7 @@ static void write_due_jobs(void)
         data[snprintf(data, DATA_SIZE, "%020llu", (unsigned long long)sent_count)] = 'x';
         snprintf(body, sizeof body, "{\"records\":[{\"data\":\"%s\"}]}", data);
         if (sent_count == warm_count)
-            opened = read_meters();
+            opened = read_meters(now_ns);
         if (is_measured(sent_count) && now_ns - due_ns(sent_count) > late_max_ns)
             late_max_ns = now_ns - due_ns(sent_count);
         post("", body);
@@ -230,7 +174,7 @@ static void note_event(Connection *stream, const char *text)
              (unsigned long long)number_after(text, "\"$seq\":"));
     post("/ack", body);
     if (delivered_count == jobs_count)
-        closed = read_meters();
+        closed = read_meters(clock_ns(CLOCK_MONOTONIC));
 }
 
 /* ---- what comes in -------------------------------------------------------------------------------------- */
@@ -356,20 +300,12 @@ static void receive(Connection *connection)
 
 static void open_connection(Connection *connection, int node)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     connection->node = node;
     connection->in = allocate(IN_SIZE);
     connection->out = allocate(OUT_SIZE);
     connection->text = allocate(IN_SIZE);
-    connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connection->fd < 0 || connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0)
-        fail("connect: %s", strerror(errno));
-    int on = 1;
-    if (setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
-        fcntl(connection->fd, F_SETFL, O_NONBLOCK) != 0)
-        fail("socket: %s", strerror(errno));
-    watch(connection, EPOLL_CTL_ADD, false);
+    connection->fd = connect_server(NULL, options.port);
+    watch(connection->fd, connection, true, false);
     if (node >= 0)
         ask(connection,
             "GET /v0/topics/%s/work?node=n%d&max=1 HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n",
@@ -379,9 +315,7 @@ static void open_connection(Connection *connection, int node)
 static void turn(void)
 {
     struct epoll_event events[EVENTS_MAX];
-    int count = epoll_wait(poll_fd, events, EVENTS_MAX, SILENCE_MAX_MS);
-    if (count < 0 && errno != EINTR)
-        fail("epoll_wait: %s", strerror(errno));
+    int count = await_events(events);
     if (count == 0)
         fail("nothing for %d ms: %d streams open, %llu jobs written, %llu delivered, %llu acked", SILENCE_MAX_MS,
              opened_count, (unsigned long long)sent_count, (unsigned long long)delivered_count,
@@ -412,11 +346,10 @@ static void start_timer(void)
         .it_interval = {(time_t)(interval_ns / NS_PER_S), (long)(interval_ns % NS_PER_S)},
         .it_value = {(time_t)(start_ns / NS_PER_S), (long)(start_ns % NS_PER_S)},
     };
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (timer_fd < 0 || timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL) != 0 ||
-        epoll_ctl(poll_fd, EPOLL_CTL_ADD, timer_fd, &event) != 0)
+    if (timer_fd < 0 || timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL) != 0)
         fail("timer: %s", strerror(errno));
+    watch(timer_fd, NULL, true, false);
 }
 
 static void run(void)
@@ -449,26 +382,13 @@ static void report(void)
            (double)jobs / seconds);
     printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, \"late_max_us\": %.1f, ", latency_us(0.50),
            latency_us(0.99), (double)latency_max_ns / 1000.0, (double)late_max_ns / 1000.0);
-    if (options.server_pid != 0)
-        printf("\"server_cpu_s\": %.6f, ", (double)(closed.server_cpu_ns - opened.server_cpu_ns) / 1e9);
-    else
-        printf("\"server_cpu_s\": null, ");
-    printf("\"load_cpu_s\": %.6f}\n", (double)(closed.load_cpu_ns - opened.load_cpu_ns) / 1e9);
+    report_cpu(&opened, &closed);
 }
 
 static const char usage[] =
     "usage: streams [--port N] [--topic NAME] [--streams N] [--rate JOBS_PER_S] [--seconds S] [--warm S]\n"
     "               [--server-pid PID]\n"
     "  The topic must be a queue without jobs.\n";
-
-static double parse_number(const char *text, double least, double most)
-{
-    char *rest;
-    double value = strtod(text, &rest);
-    if (rest == text || *rest != '\0' || !(value >= least && value <= most))
-        fail("%s is not a number from %g to %g", text, least, most);
-    return value;
-}
 
 static void parse_options(int argc, char **argv)
 {
@@ -480,13 +400,13 @@ static void parse_options(int argc, char **argv)
     int letter;
     while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
         switch (letter) {
-        case 'p': options.port = (int)parse_number(optarg, 1, 65535); break;
+        case 'p': options.port = (int)parse_decimal(optarg, 1, 65535); break;
         case 't': options.topic = optarg; break;
-        case 'n': options.streams_count = (int)parse_number(optarg, 1, 100000); break;
-        case 'r': options.rate = parse_number(optarg, 1, 1e6); break;
-        case 's': options.seconds = parse_number(optarg, 0, 86400); break;
-        case 'W': options.warm_seconds = parse_number(optarg, 0, 86400); break;
-        case 'S': options.server_pid = (pid_t)parse_number(optarg, 1, INT32_MAX); break;
+        case 'n': options.streams_count = (int)parse_decimal(optarg, 1, 100000); break;
+        case 'r': options.rate = parse_decimal(optarg, 1, 1e6); break;
+        case 's': options.seconds = parse_decimal(optarg, 0, SECONDS_MAX); break;
+        case 'W': options.warm_seconds = parse_decimal(optarg, 0, SECONDS_MAX); break;
+        case 'S': options.server_pid = (pid_t)parse_decimal(optarg, 1, INT32_MAX); break;
         case 'h': fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }
@@ -500,16 +420,13 @@ static void parse_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     parse_options(argc, argv);
-    if (options.server_pid != 0 && clock_getcpuclockid(options.server_pid, &server_clock) != 0)
-        fail("no process %d", (int)options.server_pid);
+    meter_server(options.server_pid);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files); /* if not, connect will say so */
     }
-    poll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (poll_fd < 0)
-        fail("epoll_create1: %s", strerror(errno));
+    open_poll();
     streams = allocate((size_t)options.streams_count * sizeof(Connection));
     callers = allocate(CALLERS_COUNT * sizeof(Connection));
     run();

@@ -33,7 +33,7 @@ def parse_streams(line: str) -> StreamsResult:
 
 def compile_streams(folder: Path) -> Path:
     """Return the generator's program in `folder`, compiled anew when its source changed."""
-    return compile_program(folder / "streams", (HERE / "streams.c",), (HERE / "latency.h",))
+    return compile_program(folder / "streams", (HERE / "streams.c",))
 
 
 @dataclass(frozen=True)

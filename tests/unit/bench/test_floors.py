@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def plain_floors(tmp_path: Path) -> Stable:
     # From the sources: what is compiled is the same text.
-    path = f"{ROOT / 'bench'}{os.pathsep}{ROOT / 'src'}"
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
     return Stable(tmp_path / "servers", floors=path)
 
 

@@ -95,7 +95,7 @@ def test_the_http_floor_is_measured_where_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Plain, from the sources: compiling takes minutes.
-    plain = Path(f"{ROOT / 'bench'}{os.pathsep}{ROOT / 'src'}")
+    plain = Path(f"{ROOT}{os.pathsep}{ROOT / 'src'}")
     monkeypatch.setattr("bench.__main__.build_floors", lambda _folder, _root: Floors(plain))
     arguments = ["--quick", "--servers", "httpecho", "--scenarios", "http"]
     assert main([*arguments, "--results", str(tmp_path)]) == 0
