@@ -44,7 +44,8 @@ def render(
     """Return the whole report for a terminal."""
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
     parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
-    parts += [_http_loads(figures), _http_streams(figures), _http_logs(figures)]
+    parts += [_http_loads(figures), _http_floor(figures), _http_streams(figures)]
+    parts += [_http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
     parts += [_growth(figures), _verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
@@ -176,6 +177,22 @@ def _http_loads(figures: Figures) -> str:
         ],
         counted="record",
     )
+
+
+def _http_floor(figures: Figures) -> str:
+    floor_write = f"http.{http.FLOOR}.{http.FLOOR_LOAD}"
+    rows = []
+    for server in http.YARDS:
+        own = f"http.{server}.{http.FLOOR_LOAD}"
+        speed, cost = (
+            figures.ratio(f"{own}.{measure}", f"{floor_write}.{measure}")
+            for measure in ("records_per_s", "server_us_per_record")
+        )
+        if speed is not None:
+            rows.append([server, _percent(speed), _number(cost, 2)])
+    titles = ("server", "records/s, of the floor's", "CPU, times the floor's")
+    title = "http: writes of one record, beside a bare httptools answer on the same loop"
+    return f"{title}\n{table(titles, rows)}" if rows else ""
 
 
 def _http_streams(figures: Figures) -> str:

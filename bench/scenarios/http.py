@@ -23,10 +23,11 @@ from bench.servers import Kind, Running
 from bench.topics import DATA, FILL_BATCH, Topic, records_body
 from bench.wrk import CONNECTIONS, Wrk
 
-__all__ = ["FLOOR", "LOADS", "SERVERS", "YARDS", "measure_http"]
+__all__ = ["FLOOR", "FLOOR_LOAD", "LOADS", "SERVERS", "YARDS", "measure_http"]
 
 YARDS: Final = ("jobyard-http-memory", "jobyard-http-durable")
 FLOOR: Final = "httpecho"
+FLOOR_LOAD: Final = "write"
 SERVERS: Final = (FLOOR, *YARDS)
 TOPIC: Final = "bench"
 NODE: Final = "w1"
@@ -46,7 +47,7 @@ def measure_http(run: Run) -> None:
         for load in LOADS:
             say(f"http {load}")
             for _ in range(run.settings.rounds):
-                for kind in run.kinds(SERVERS if load == "write" else YARDS):
+                for kind in run.kinds(SERVERS if load == FLOOR_LOAD else YARDS):
                     with run.stable.serving(kind) as server:
                         _measure_load(run, wrk, server, load)
     _measure_streams(run)

@@ -94,6 +94,20 @@ def test_the_http_door_is_told_in_records() -> None:
     assert logs.splitlines()[-1].split()[1:3] == ["210", "0.700"]
 
 
+def test_writes_over_http_are_told_beside_the_floor() -> None:
+    figures = Figures()
+    for server, speed in (("httpecho", 200_000.0), ("jobyard-http-memory", 150_000.0)):
+        figures.add(f"http.{server}.write.records_per_s", speed)
+        figures.add(f"http.{server}.write.server_us_per_record", 1e6 / speed)
+    text = render(FACTS, figures, [], [])
+    loads, floor = (part for part in text.split("\n\n") if part.startswith("http:"))
+    assert [line.split()[0] for line in loads.splitlines()[3:]] == [
+        "httpecho",
+        "jobyard-http-memory",
+    ]
+    assert floor.splitlines()[-1].split() == ["jobyard-http-memory", "75", "%", "1.33"]
+
+
 def test_the_document_is_named_for_date_commit_and_machine(tmp_path: Path) -> None:
     figures = measured()
     found = document(FACTS, {"rounds": 3}, figures, judge(figures), [])
