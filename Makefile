@@ -45,9 +45,10 @@ test-compiled: compile originals ## run the tests on the compiled build
 		echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
 	fi
 
-originals: ## fetch beanstalkd and bunqueue into build/ for the tests, where that is possible
+originals: ## fetch beanstalkd, bunqueue and wrk into build/ for the tests, where that is possible
 	@tools/bootstrap.sh beanstalkd
 	@tools/bootstrap.sh bunqueue
+	@tools/bootstrap.sh wrk
 
 compile: .venv/ready ## compile the package into build/compiled, if it changed
 	@$(PLAIN) $(BIN)/python -m tools.compiled_build $(if $(REQUIRE_COMPILED),--require)
@@ -72,7 +73,6 @@ sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 bench: compile originals ## measure, against beanstalkd and bunqueue where they are installed
-	@tools/bootstrap.sh wrk
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that was made; data of a server stays

@@ -5,7 +5,7 @@
 #   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
 #   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
 #   tools/bootstrap.sh bunqueue      see to bunqueue for the tests; going without is no failure
-#   tools/bootstrap.sh wrk           see to wrk for the benchmark; going without is no failure
+#   tools/bootstrap.sh wrk           see to wrk for tests and benchmark; going without is no failure
 #
 # Debian packages are installed only as root or where sudo asks nothing. JOBYARD_APT=0 forbids it.
 # npm packages go into build/npm, nothing is installed for the machine. JOBYARD_NPM=0 forbids it.
@@ -128,9 +128,9 @@ see_to_wrk() {
 LD_LIBRARY_PATH='$(dirname "$library")' exec '$PWD/$folder/wrk/usr/bin/wrk' "\$@"
 END
         chmod +x "$folder/usr/bin/wrk"
-        say "unpacked the Debian package wrk into $folder for the benchmark"
+        say "unpacked the Debian package wrk into $folder for tests and benchmark"
     else
-        say "wrk is not here and cannot be fetched: the benchmark leaves out what needs it"
+        say "wrk is not here and cannot be fetched: tests and benchmark leave out what needs it"
     fi
 }
 
