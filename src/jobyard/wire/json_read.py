@@ -188,11 +188,14 @@ def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
     return JsonFields(data, index.getvalue()) if skip_blanks(data, at + 1, end) == end else None
 
 
-def read_objects(data: bytes, start: i64, end: i64) -> list[JsonFields] | None:
-    """Find the fields of every object in a well-formed array; None if it holds anything else."""
+def read_objects(data: bytes, start: i64, end: i64, most: i64) -> list[JsonFields] | None:
+    """Find the fields of the first objects in a well-formed array; None if it holds other things.
+
+    Who takes no more than so many pays for no more: millions of items fit into one request.
+    """
     found: list[JsonFields] = []
     at = skip_blanks(data, start + 1, end)
-    while at < end and data[at] != 93:
+    while at < end and data[at] != 93 and len(found) < most:
         if data[at] == 44:
             at = skip_blanks(data, at + 1, end)
         if data[at] != 123:
@@ -229,6 +232,19 @@ def _index_pairs(data: bytes, at: i64, end: i64, index: BytesWriter) -> i64:
 def items(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | None:
     """Return start and end of each item of the array that fills the bytes; None if none does."""
     return _item_spans(data, start, end) if _is_utf8(data, start, end) else None
+
+
+def first_items(data: bytes, start: i64, end: i64, most: i64) -> list[tuple[i64, i64]]:
+    """Return start and end of the first items of a well-formed array."""
+    spans: list[tuple[i64, i64]] = []
+    at = skip_blanks(data, start + 1, end)
+    while data[at] != 93 and len(spans) < most:
+        item_end = end_of(data, at, end, DEPTH_MAX - 1)
+        spans.append((at, item_end))
+        at = skip_blanks(data, item_end, end)
+        if data[at] == 44:
+            at = skip_blanks(data, at + 1, end)
+    return spans
 
 
 def _item_spans(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | None:

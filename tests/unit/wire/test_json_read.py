@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jobyard.wire.json_read import (
     JsonFields,
     content_at,
+    first_items,
     integer_at,
     items,
     kind_of,
@@ -416,7 +417,7 @@ def test_what_stands_behind_a_text_is_not_taken_for_a_part_of_it() -> None:
 @given(st.lists(st.dictionaries(st.text(max_size=6), st.integers() | st.text(), max_size=4)))
 def test_the_objects_of_an_array_are_those_that_were_written(made: list[dict[str, object]]) -> None:
     data = json.dumps(made, indent=1).encode()
-    found = read_objects(data, 0, len(data))
+    found = read_objects(data, 0, len(data), 1000)
     assert found is not None
     for one, expected in zip(found, made, strict=True):
         assert one.keys() == list(expected)
@@ -425,4 +426,17 @@ def test_the_objects_of_an_array_are_those_that_were_written(made: list[dict[str
 
 @pytest.mark.parametrize("data", [b"[1]", b"[{},[]]", b'[{}, "{}"]', b"[null]"])
 def test_an_array_of_anything_but_objects_is_none_of_objects(data: bytes) -> None:
-    assert read_objects(data, 0, len(data)) is None
+    assert read_objects(data, 0, len(data), 1000) is None
+
+
+def test_no_more_objects_are_read_than_are_wanted() -> None:
+    data = b"[" + b"{}," * 9 + b"{}]"
+    assert len(read_objects(data, 0, len(data), 4) or []) == 4
+
+
+@given(st.lists(st.recursive(st.integers() | st.text(), st.lists)), st.integers(0, 9))
+def test_the_first_items_are_those_that_all_begin_with(value: list[object], most: int) -> None:
+    data = json.dumps(value, indent=1).encode()
+    every = items(data, 0, len(data))
+    assert every is not None
+    assert first_items(data, 0, len(data), most) == every[:most]

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from jobyard.sessions.http.call import JSON, Call, HttpRefused
 from jobyard.wire.http1 import parse_query
-from jobyard.wire.json_read import JsonFields, items, read_object, read_objects
+from jobyard.wire.json_read import JsonFields, first_items, read_object, read_objects
 from jobyard.wire.msgpack import (
     KIND_ABSENT,
     KIND_ARRAY,
@@ -22,6 +22,8 @@ _FORM: Final = "application/x-www-form-urlencoded"
 # Larger numbers count as this one; nothing that is counted here comes near, or overflows by it.
 WHOLE_MAX: Final = 1 << 62
 EMPTY: Final = b"{}"
+# Of every body but those with records: far more than any call needs, and read in no time.
+SMALL_BODY_MAX: Final = 1 << 20
 
 
 def invalid(message: str) -> HttpRefused:
@@ -29,13 +31,16 @@ def invalid(message: str) -> HttpRefused:
     return HttpRefused(400, "invalid_request", message)
 
 
-def read_body(call: Call, *, may_be_empty: bool) -> JsonFields:
-    """Return the object that a call brings along."""
+def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> JsonFields:
+    """Return the object that a call brings along, of at most so many bytes."""
     body = call.request.body
     if body or not may_be_empty:
         _check_type(call.header("content-type"))
+        _check_encoding(call.header("content-encoding"))
     elif not body:
         body = EMPTY
+    if len(body) > most:
+        raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
     fields = read_object(body, 0, len(body))
     if fields is None:
         raise invalid("the body must be a JSON object")
@@ -49,6 +54,11 @@ def _check_type(content_type: str) -> None:
     kind = kind.strip().lower()
     if kind not in (JSON, _FORM):
         raise HttpRefused(415, "unsupported_media_type", f"the body must be {JSON}")
+
+
+def _check_encoding(encoding: str) -> None:
+    if encoding and encoding.lower() != "identity":
+        raise HttpRefused(415, "unsupported_media_type", "the body must not be compressed")
 
 
 def whole(fields: JsonFields, key: bytes, otherwise: i64) -> i64:
@@ -113,19 +123,20 @@ def text(fields: JsonFields, key: bytes, most: i64) -> str:
     return found
 
 
-def objects(fields: JsonFields, key: bytes) -> list[JsonFields] | None:
-    """Return the objects of an array, which must be given; None if it holds anything else."""
+def objects(fields: JsonFields, key: bytes, most: i64) -> list[JsonFields] | None:
+    """Return the objects of an array, which must be given; None if it holds anything else.
+
+    One more than so many tells that there are more.
+    """
     start, end = fields.find(key)
     if start < 0 or fields.kind(key) != KIND_ARRAY:
         raise invalid(f"{key.decode()} must be an array")
-    return read_objects(fields.data, start, end)
+    return read_objects(fields.data, start, end, most + 1)
 
 
-def array(fields: JsonFields, key: bytes) -> list[tuple[i64, i64]]:
-    """Return where the items of an array stand, which must be given."""
+def array(fields: JsonFields, key: bytes, most: i64) -> list[tuple[i64, i64]]:
+    """Return where the items of an array stand, which must be given; one too many tells of more."""
     start, end = fields.find(key)
     if start < 0 or fields.kind(key) != KIND_ARRAY:
         raise invalid(f"{key.decode()} must be an array")
-    found = items(fields.data, start, end)
-    assert found is not None
-    return found
+    return first_items(fields.data, start, end, most + 1)

@@ -250,7 +250,7 @@ def _node(fields: JsonFields) -> str:
 def _leases(fields: JsonFields) -> tuple[str, list[int], list[str] | None]:
     """Return who holds which jobs by which leases, as a caller says."""
     node = _node(fields)
-    spans = array(fields, b"seqs")
+    spans = array(fields, b"seqs", SEQS_MAX)
     if len(spans) > SEQS_MAX:
         raise HttpRefused(400, "batch_too_large", f"at most {SEQS_MAX} seqs in one call")
     seqs: list[int] = []

@@ -178,7 +178,7 @@ class Socket(Alarm, Talk, Outlet):
     def _unsubscribe(self, fields: JsonFields) -> None:
         names: list[str] = []
         if fields.kind(b"topics") == KIND_ARRAY:
-            for start, end in array(fields, b"topics"):
+            for start, end in array(fields, b"topics", MESSAGE_MAX):
                 name = text_at(fields.data, start, end)
                 if name is None:
                     raise invalid("topics must be texts")

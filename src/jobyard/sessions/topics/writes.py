@@ -12,6 +12,7 @@ from jobyard.errors import YardFull
 from jobyard.model.log import Row, TopicFull, WriteTooLarge
 from jobyard.model.topic import FSYNC, QUEUE, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.door import BODY_MAX
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.area import check_open, check_scope
 from jobyard.sessions.topics.body import (
@@ -77,7 +78,7 @@ def write(door: TopicsDoor, call: Call) -> None:
     check_open(call)
     # Looked at before anything is written.
     has_seqs = query_flag(call, "return_seqs", otherwise=True)
-    fields = read_body(call, may_be_empty=False)
+    fields = read_body(call, may_be_empty=False, most=BODY_MAX)
     header = call.header("idempotency-key")
     if len(header.encode()) > KEY_MAX:
         raise invalid(f"Idempotency-Key must be at most {KEY_MAX} bytes long")
@@ -131,7 +132,7 @@ def write_records(
 
 def _objects(fields: JsonFields) -> list[JsonFields]:
     """Return the records of a write as they came."""
-    found = objects(fields, b"records")
+    found = objects(fields, b"records", RECORDS_MAX)
     if found is None:
         raise invalid("a record must be an object")
     if not found:
