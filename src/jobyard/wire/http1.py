@@ -18,7 +18,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import Refused
-from jobyard.wire.http1_target import parse_query, split_path
+from jobyard.wire.http1_target import parse_query, path_in, split_path
 from jobyard.wire.http1_write import CONTINUE, LAST_CHUNK, chunk, response, stream_head
 
 # The whole of HTTP/1 for sessions, wherever it is written.
@@ -310,12 +310,14 @@ class HttpReader:
         end: i64 = data.find(b"\n", at, at + _LINE_SIZE_MAX)
         if end < 0:
             if len(data) - at >= _LINE_SIZE_MAX:
+                self._refused_path = path_in(data[at : at + _LINE_SIZE_MAX])
                 raise BadHttp(414, "the target is too long")
             return False
         if data[end - 1] != 13:
             raise BadHttp(400, "the request line does not end in CR LF")
         line = data[at : end - 1]
         if line != self._line:
+            self._refused_path = path_in(line)
             self._pattern = _request_of(line)
             self._line = line
         pattern = self._pattern
@@ -357,7 +359,7 @@ class HttpReader:
             is_chunked = True
         size = _content_length(headers)
         if size > self._body_max:
-            raise BadHttp(413, "the body is too large")
+            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
         has_body = is_chunked or size > 0
         if "connection" in headers:
             _judge_connection(request, has_body=has_body)
@@ -435,10 +437,10 @@ class HttpReader:
             digits = digits[:extension]
         # Sixteen hexadecimal digits are more than an i64 holds.
         if len(digits.lstrip(b"0")) > 15:
-            raise BadHttp(413, "the body is too large")
+            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
         size: i64 = int(digits, 16)
         if size > self._body_max - len(self._body):
-            raise BadHttp(413, "the body is too large")
+            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
         self._at = end + 1
         self._left = size
         self._state = _CHUNK if size > 0 else _TRAILER

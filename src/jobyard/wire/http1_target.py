@@ -7,6 +7,13 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 
+def path_in(line: bytes) -> str:
+    """Return the path that a request line seems to name, be the rest of it as it may."""
+    words = line.split(b" ", 2)
+    path = words[1].partition(b"?")[0] if len(words) > 1 else b""
+    return path.decode("latin-1") if path.startswith(b"/") else ""
+
+
 def split_path(path: str) -> list[str] | None:
     """Return what stands between the slashes, decoded; None if that is no text.
 

@@ -102,6 +102,10 @@ class Call:
         """Return a header, or nothing if it was not sent."""
         return self.request.headers.get(name, "")
 
+    def is_head(self) -> bool:
+        """Tell whether only the head of the answer is asked for."""
+        return self.request.method == "HEAD"
+
     def await_batch(self, number: i64) -> None:
         """Send nothing of the answer before batch `number` is safe."""
         session = self.session
@@ -137,15 +141,23 @@ class Call:
     def begin_stream(
         self, pending: Pending, content_type: str = EVENT_STREAM, headers: bytes = b""
     ) -> None:
-        """Answer with a body that has no end yet."""
+        """Answer with a body that has no end yet.
+
+        Where only the head is asked for that is all, and the call is answered: nothing more would
+        be sent, and nobody would be there to end the stream.
+        """
+        if self.is_head():
+            self.answer_stream_head(content_type, headers)
+            return
         self.pending = pending
         self.is_streaming = True
         self.session.write_stream_head(self, content_type, headers)
 
-    def answer_stream_head(self) -> None:
+    def answer_stream_head(self, content_type: str, headers: bytes) -> None:
         """Answer as a stream begins, and end there."""
         self.is_answered = True
-        self.session.write_stream_head(self, EVENT_STREAM, b"")
+        self.pending = None
+        self.session.write_stream_head(self, content_type, headers)
 
     def stir(self) -> None:
         """See that `drained` is called before this turn ends: there is more to send."""

@@ -24,6 +24,7 @@ from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
 from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
 from jobyard.wire.http1 import (
     LAST_CHUNK,
+    BadHttp,
     HttpReader,
     HttpRequest,
     chunk,
@@ -37,6 +38,10 @@ REQUEST_WEIGHT: Final = 512
 
 # A stream that has this much on its way waits until all of that has gone.
 STREAM_MAX: Final = 256 << 10
+
+# How long one who was refused for the size of a request may go on sending it. Cut off at once, most
+# clients would never see why: what they send into a closed connection takes the answer with it.
+LINGER_MS: Final = 5000
 
 # What is wrong with a request that cannot be read to its end.
 _CODES: Final = {
@@ -78,6 +83,8 @@ class HttpSession(Session):
         self._early: bytes = b""
         self._is_serving: bool = False
         self._input_ended: bool = False
+        # The last answer is written, and what still comes is not looked at.
+        self._is_lingering: bool = False
         # The output tells of things whose records may not be appended yet.
         self.tells_news: bool = False
         self._hurry = Hurry(self)
@@ -95,6 +102,8 @@ class HttpSession(Session):
             self._early = b""
             other.receive(early + data, now_ms)
             return
+        if self._is_lingering:
+            return
         reader = self._reader
         was_idle = not reader.is_in_head and not reader.is_in_body
         if was_idle:
@@ -109,6 +118,9 @@ class HttpSession(Session):
     def look_at_request(self, now_ms: i64) -> None:
         """Cut off a client that sends a request too slowly."""
         reader = self._reader
+        if self._is_lingering:
+            self.is_finished = True
+            self.peer.stirred()
         if self.is_finished or self._other is not None or reader.refusal is not None:
             return
         if not reader.is_in_head and not reader.is_in_body:
@@ -141,15 +153,25 @@ class HttpSession(Session):
             return
         refusal = reader.refusal
         if refusal is not None:
-            code = _CODES.get(refusal.status, "invalid_request")
-            self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
+            self._refuse_malformed(refusal, now_ms)
         elif reader.wants_continue:
             reader.wants_continue = False
             self.out.write(_CONTINUE)
 
+    def _refuse_malformed(self, refusal: BadHttp, now_ms: i64) -> None:
+        if self._is_lingering:
+            return
+        code = _CODES.get(refusal.status, "invalid_request")
+        self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
+        if refusal.status in (413, 431) and not self._input_ended:
+            self._is_lingering = True
+            self.is_finished = False
+            self.door.yard.disarm(self._hurry)
+            self.door.yard.arm(self._hurry, now_ms + LINGER_MS)
+
     def _refuse_unread(self, refused: HttpRefused) -> None:
         """Say no to what is not a request, and close: where the next one begins is not known."""
-        area = self.door.routes.area_of(split_path(self._reader.path() or "/") or [])
+        area = self.door.routes.area_of(_segments_of(self._reader.path() or "/"))
         self.out.write(
             response(
                 refused.status,
@@ -250,7 +272,8 @@ class HttpSession(Session):
     def _serve(self, request: HttpRequest, now_ms: i64) -> None:
         self.door.requests_count += 1
         segments = split_path(request.path)
-        area = self.door.routes.area_of(segments or [])
+        known = _segments_of(request.path) if segments is None else segments
+        area = self.door.routes.area_of(known)
         call = Call(self, request, area, now_ms)
         # Set first: whoever serves may answer at once.
         self._call = call
@@ -281,10 +304,6 @@ class HttpSession(Session):
             return
         call.route = route
         route.area.admit(call, route)
-        if method == "HEAD" and route.is_stream:
-            # Nothing of it would be sent, and nobody would be there to end it.
-            call.answer_stream_head()
-            return
         route.serve(call)
 
     def _other_method(self, call: Call, node: Node) -> None:
@@ -326,8 +345,8 @@ class HttpSession(Session):
         headers = _area_of(call).headers() + headers
         self.out.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
-            # Only the head was asked for; that nothing follows is told by the end.
-            self._end_call(call, keep_alive=False)
+            # Only the head was asked for.
+            self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
         elif not self._is_serving:
             self.peer.stirred()
 
@@ -379,6 +398,11 @@ class HttpSession(Session):
             # Later in this turn: whoever takes over is not ready yet.
             self._early = rest
             self.peer.stirred()
+
+
+def _segments_of(path: str) -> list[str]:
+    """Return the segments of a path, as they are if they cannot be decoded."""
+    return split_path(path) or path[1:].split("/")
 
 
 def _area_of(call: Call) -> Area:

@@ -47,12 +47,16 @@ SOCKETS_MAX: Final = 10_000
 MESSAGE_MAX: Final = 8 << 20
 PING_MS: Final = 30_000
 
+_UPGRADE_HEADERS: Final = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+
 
 def open_socket(door: TopicsDoor, call: Call) -> None:
     """GET /v0/ws."""
     request = call.request
     if not request.is_upgrade:
-        raise HttpRefused(426, "invalid_request", "only a WebSocket is spoken here")
+        raise HttpRefused(
+            426, "invalid_request", "only a WebSocket is spoken here", headers=_UPGRADE_HEADERS
+        )
     origin = call.header("origin")
     if origin and origin.partition("://")[2] != call.header("host"):
         # A page of another site must not speak for whoever looks at it.

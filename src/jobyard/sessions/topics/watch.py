@@ -173,6 +173,10 @@ def stream(door: TopicsDoor, call: Call) -> None:
     if watch.identity is not call.identity:
         raise HttpRefused(401, "unauthorized", "this watch was made with another key")
     check_accept(call)
+    if call.is_head():
+        # Who only asks whether there is such a watch ends nobody's stream.
+        call.answer_stream_head(EVENT_STREAM, STREAM_HEADERS)
+        return
     watch.open_stream(call)
 
 

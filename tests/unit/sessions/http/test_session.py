@@ -13,7 +13,7 @@ from jobyard.journal.journal import Journal
 from jobyard.sessions.http.call import Call, HttpRefused, Pending, TakenOver
 from jobyard.sessions.http.door import BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor, Stopwatch
 from jobyard.sessions.http.routes import Area, Route, Routes
-from jobyard.sessions.http.session import STREAM_MAX, HttpEntrance
+from jobyard.sessions.http.session import LINGER_MS, STREAM_MAX, HttpEntrance
 from jobyard.sessions.session import Peer, Session
 
 pytestmark = pytest.mark.skipif(
@@ -146,6 +146,9 @@ class Site:
     def hear(self) -> bytes:
         self.session.resume(self.now_ms)
         return self.session.take_output()
+
+    def is_over(self) -> bool:
+        return self.session.is_finished
 
     def tick(self, ms: int) -> bytes:
         self.now_ms += ms
@@ -336,8 +339,9 @@ def test_the_head_of_a_stream_is_all_of_it_where_only_that_is_asked_for() -> Non
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"text/event-stream" in answer
     assert body_of(answer) == b""
-    assert site.session.is_finished
-    assert site.streams == []
+    assert body_of(site.say(get("/hello/a"))) == b"GET a 0"
+    assert site.streams[0].story == []
+    assert site.session.take_output() == b""
 
 
 def test_a_connection_that_was_taken_over_speaks_http_no_more() -> None:
@@ -376,3 +380,27 @@ def test_a_body_may_take_as_long_as_it_flows() -> None:
         assert site.tick(1000) == b""
         site.say(b"x")
     assert site.tick(1000).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /hello/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n", b"413"),
+        (b"POST /hello/a HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000, b"431"),
+    ],
+)
+def test_who_sends_too_much_may_send_on_for_a_while_to_hear_why_not(
+    head: bytes, status: bytes
+) -> None:
+    site = Site()
+    assert site.say(head).startswith(b"HTTP/1.1 " + status)
+    assert not site.is_over()
+    assert site.say(b"x" * 100_000) == b""
+    assert site.session.unread_size() == 0
+    assert site.tick(LINGER_MS) == b""
+    assert site.is_over()
+
+    site = Site()
+    site.say(head)
+    site.session.end_input(site.now_ms)
+    assert site.is_over()

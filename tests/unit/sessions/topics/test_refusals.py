@@ -5,6 +5,8 @@ import json
 import pytest
 
 from jobyard.sessions.http.door import BODY_MAX
+from jobyard.sessions.topics.body import SMALL_BODY_MAX
+from jobyard.sessions.topics.writes import RECORDS_MAX
 from tests.support.bare_topics import JSON_BODY, BareTopics, Caller, said
 from tests.support.memory_storage import MemoryStorage
 
@@ -145,7 +147,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(site: BareTopics) -
     answer = caller.hear()
     assert answer is not None
     assert answer.refusal == (413, "payload_too_large")
-    assert not caller.is_open
+    assert answer.headers["connection"] == "close"
     assert not site.yard.logs
 
 
@@ -258,3 +260,46 @@ def test_counters_of_so_many_topics_and_no_more(site: BareTopics, api: Caller) -
     assert text.count("topics_topic_head_seq{") == 1000
     assert "topics_topic_queue_ready{" not in text
     assert len(site.yard.logs) == 1002
+
+
+def test_a_body_without_records_is_small(api: Caller) -> None:
+    api.put("q", type="queue")
+    padding = "x" * (SMALL_BODY_MAX - 30)
+    assert api.post("q/diff", {"padding": padding}).status == 200
+    for path in ("/diff", "/delete", "/claim", "/ack", "/nack", "/extend", "/redrive", "/purge"):
+        answer = api.post(f"q{path}", {"padding": padding + padding})
+        assert answer.refusal == (413, "payload_too_large")
+    assert api.post("q", {"records": [{"data": padding}]}).status == 200
+
+
+def test_a_write_of_far_too_many_records_is_not_counted_to_its_end(api: Caller) -> None:
+    many = b'{"records":[' + b'{"data":1},' * RECORDS_MAX + b'{"data":1}]}'
+    assert api.post("t", many, JSON_BODY).refusal == (400, "batch_too_large")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br, gzip"])
+def test_a_compressed_body_is_none(api: Caller, encoding: str) -> None:
+    headers = {**JSON_BODY, "Content-Encoding": encoding}
+    assert api.post("t", RAW, headers).refusal == (415, "unsupported_media_type")
+    assert api.post("t", RAW, {**JSON_BODY, "Content-Encoding": "identity"}).status == 201
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET /v0/topics/%zz HTTP/1.1",
+        b"GET /v0/topics/t#there HTTP/1.1",
+        b"TRACE /v0/topics/t HTTP/1.1",
+        b"GET /v0/topics/t HTTP/3.0",
+        b"GET /v0/topics/" + b"t" * 10_000,
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_the_words_of_the_api(
+    site: BareTopics, start: bytes
+) -> None:
+    caller = site.connect()
+    caller.say(start + b"\r\nHost: x\r\n\r\n")
+    head, _, body = caller.unread.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 ")
+    assert set(json.loads(body)) == {"error"}
+    assert b"Access-Control" not in head

@@ -343,6 +343,12 @@ def test_a_handshake_must_be_one(changed: dict[str, str], status: int) -> None:
     assert line.hear().startswith(b"HTTP/1.1 %d " % status)
 
 
+def test_who_does_not_ask_for_a_socket_is_told_to() -> None:
+    line = Site().connect()
+    line.send("GET", "/v0/ws")
+    assert b"\r\nUpgrade: websocket\r\n" in line.hear()
+
+
 # -- bounds and ends -------------------------------------------------------------------------------
 
 

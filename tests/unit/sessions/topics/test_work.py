@@ -118,6 +118,8 @@ def test_the_head_of_a_stream_takes_no_jobs(site: BareTopics, api: Caller, queue
     assert asker.unread.endswith(b"\r\n\r\n")
     assert api.state(queue)["queue"]["ready"] == 1
     assert site.timers() == before
+    assert api.ask("HEAD", "/v0/topics/none/work?node=w").status == 404
+    assert api.ask("HEAD", f"/v0/topics/{queue}/work").status == 400
 
 
 # -- filling ---------------------------------------------------------------------------------------
