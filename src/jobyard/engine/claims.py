@@ -60,6 +60,7 @@ __all__ = [
     "peek",
     "produce",
     "purge",
+    "ready_count",
     "redrive",
     "remark_of",
     "remove_matching",
@@ -119,13 +120,18 @@ class QueueCounts:
     """How many jobs of a queue there are; those that are done count nowhere."""
 
     def __init__(self, queue: Queue) -> None:
-        self.ready: i64 = len(queue.ready.items) + queue.held_count
+        self.ready: i64 = ready_count(queue)
         self.in_flight: i64 = len(queue.leased.items)
         self.delayed: i64 = len(queue.delayed.items)
         self.count: i64 = queue.jobs_count() - queue.done.live_count
         self.bytes: i64 = roster_of(queue).bytes
         stock = queue.stock
         self.dead_lettered: i64 = 0 if stock is None else stock.dead_lettered
+
+
+def ready_count(queue: Queue) -> i64:
+    """Count the jobs that wait to be claimed."""
+    return len(queue.ready.items) + queue.held_count
 
 
 def counts(queue: Queue) -> QueueCounts:

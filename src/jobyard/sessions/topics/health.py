@@ -6,18 +6,25 @@ import json
 from typing import TYPE_CHECKING
 
 from jobyard import __version__
-from jobyard.engine.claims import counts as counts_of
-from jobyard.model.topic import is_topic_name
+from jobyard.engine.claim_setup import config_of
+from jobyard.engine.claims import ready_count
+from jobyard.model.topic import DURABILITIES, is_topic_name
 from jobyard.sessions.topics.area import check_open, may_see
 from jobyard.sessions.topics.find import is_topic
+from jobyard.sessions.topics.jobs import earliest_seq
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+    from jobyard.model.log import LogTopic
     from jobyard.model.queue import Queue
     from jobyard.sessions.http.call import Call
     from jobyard.sessions.topics.door import TopicsDoor
 
 # Topics with series of their own.
 SERIES_MAX = 1000
+# What only grows while the server runs.
+_COUNTERS = ("topics_wal_records", "topics_wal_batches")
 
 
 def health(door: TopicsDoor, call: Call) -> None:
@@ -37,13 +44,18 @@ def ready(door: TopicsDoor, call: Call) -> None:
 
 def metrics(door: TopicsDoor, call: Call) -> None:
     """GET /v0/metrics."""
+    totals = _totals(door, call)
     if "application/json" in call.header("accept"):
-        call.answer(200, json.dumps(_totals(door, call)).encode())
+        call.answer(200, json.dumps(totals).encode())
         return
+    # All samples of a name must stand together.
+    families = {name: [f"{name} {value}"] for name, value in totals.items()}
+    families.update(_classes(door))
+    families.update(_series(door, call))
     lines: list[str] = []
-    for name, value in _totals(door, call).items():
-        lines += [f"# TYPE {name} gauge", f"{name} {value}"]
-    lines += _series(door, call)
+    for name, samples in families.items():
+        kind = "counter" if name in _COUNTERS else "gauge"
+        lines += [f"# TYPE {name} {kind}", *samples]
     call.answer(200, ("\n".join(lines) + "\n").encode(), "text/plain; version=0.0.4")
 
 
@@ -56,15 +68,18 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_queue_topics": len(queues),
         "topics_records_live": sum(int(log.count) for log in yard.logs.values())
         + int(yard.jobs.count),
-        "topics_bytes_live": sum(int(log.bytes) for log in yard.logs.values()),
+        "topics_bytes_live": sum(int(log.bytes) for log in yard.logs.values())
+        + sum(int(queue.roster.bytes) for queue in queues if queue.roster is not None),
         "topics_queue_leases_in_flight": int(yard.leased_count),
         "topics_routers": len(yard.routers.by_name),
         "topics_watch_sessions": len(door.watches),
-        "topics_ready": 1,
+        "topics_ready": 0 if call.session.door.is_draining else 1,
+        "topics_recovery_progress": 1,
         "topics_uptime_ms": int(call.now_ms - door.started_ms),
         "topics_wal_records": int(journal.records_count),
         "topics_wal_batches": int(journal.open_number - 1),
         "topics_wal_segments": len(journal.segments),
+        "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
     }
 
 
@@ -73,25 +88,52 @@ def _queues(door: TopicsDoor) -> list[Queue]:
     return [queue for queue in door.yard.queues.values() if is_topic(queue)]
 
 
-def _series(door: TopicsDoor, call: Call) -> list[str]:
-    lines: list[str] = []
-    left = SERIES_MAX
-    for name, log in door.yard.logs.items():
-        if left > 0 and may_see(call, name):
-            left -= 1
-            label = f'{{topic="{name}"}}'
-            lines += [
-                f"topics_topic_head_seq{label} {int(log.next_seq - 1)}",
-                f"topics_topic_records{label} {int(log.count)}",
-                f"topics_topic_bytes{label} {int(log.bytes)}",
-            ]
+def _classes(door: TopicsDoor) -> dict[str, list[str]]:
+    counted = dict.fromkeys(DURABILITIES, 0)
+    for log in door.yard.logs.values():
+        counted[log.config.durability] += 1
     for queue in _queues(door):
-        if left > 0 and is_topic_name(queue.name) and may_see(call, queue.name):
-            left -= 1
-            counts = counts_of(queue)
-            label = f'{{topic="{queue.name}"}}'
-            lines += [
-                f"topics_topic_queue_ready{label} {int(counts.ready)}",
-                f"topics_topic_queue_in_flight{label} {int(counts.in_flight)}",
-            ]
-    return lines
+        counted[config_of(queue).durability] += 1
+    name = "topics_topics_by_class"
+    return {name: [f'{name}{{class="{word}"}} {count}' for word, count in counted.items()]}
+
+
+def _series(door: TopicsDoor, call: Call) -> dict[str, list[str]]:
+    """Return what is told of single topics."""
+    shown: list[tuple[str, dict[str, i64]]] = []
+    for name, log in door.yard.logs.items():
+        if len(shown) < SERIES_MAX and may_see(call, name):
+            shown.append((name, _log_numbers(log)))
+    for queue in _queues(door):
+        if len(shown) < SERIES_MAX and is_topic_name(queue.name) and may_see(call, queue.name):
+            shown.append((queue.name, _queue_numbers(queue)))
+    families: dict[str, list[str]] = {}
+    for topic, numbers in shown:
+        for suffix, number in numbers.items():
+            name = f"topics_topic_{suffix}"
+            families.setdefault(name, []).append(f'{name}{{topic="{topic}"}} {int(number)}')
+    return families
+
+
+def _log_numbers(log: LogTopic) -> dict[str, i64]:
+    return {
+        "head_seq": log.next_seq - 1,
+        "earliest_seq": log.earliest_seq,
+        "records": log.count,
+        "bytes": log.bytes,
+    }
+
+
+def _queue_numbers(queue: Queue) -> dict[str, i64]:
+    numbers: dict[str, i64] = {"head_seq": queue.next_seq - 1}
+    # Where nobody asked for a roster yet, to look must not make one.
+    if queue.roster is not None:
+        numbers["earliest_seq"] = earliest_seq(queue)
+        numbers["bytes"] = queue.roster.bytes
+    numbers["records"] = queue.jobs_count() - queue.done.live_count
+    numbers["queue_ready"] = ready_count(queue)
+    numbers["queue_in_flight"] = len(queue.leased.items)
+    numbers["queue_delayed"] = len(queue.delayed.items)
+    stock = queue.stock
+    numbers["queue_dead_lettered"] = 0 if stock is None else stock.dead_lettered
+    return numbers

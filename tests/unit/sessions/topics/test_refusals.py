@@ -303,3 +303,20 @@ def test_what_cannot_be_read_is_refused_in_the_words_of_the_api(
     assert head.startswith(b"HTTP/1.1 ")
     assert set(json.loads(body)) == {"error"}
     assert b"Access-Control" not in head
+
+
+def test_counters_of_one_name_stand_together_under_its_type(api: Caller) -> None:
+    api.write("a", 1, 22)
+    api.write("b", 1)
+    api.put("q", type="queue", durable=True)
+    api.write("q", 333)
+    lines = api.ask("GET", "/v0/metrics").body.decode().splitlines()
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    sampled = [line.partition("{")[0].split()[0] for line in lines if line[0] != "#"]
+    assert list(dict.fromkeys(sampled)) == typed
+    assert sampled == sorted(sampled, key=typed.index)
+    assert 'topics_topics_by_class{class="disk"} 2' in lines
+    assert 'topics_topics_by_class{class="fsync"} 1' in lines
+    assert 'topics_topic_earliest_seq{topic="q"} 1' in lines
+    assert 'topics_topic_records{topic="q"} 1' in lines
+    assert "topics_bytes_live 7" in lines
