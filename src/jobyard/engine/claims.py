@@ -171,6 +171,8 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
     for wish in wishes:
         enter(yard, queue, wish, now_ms)
     batch = yard.journal.appended
+    if queue.stock is not None:
+        queue.stock.last_write_ms = now_ms
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return Produced(first_seq, queue.next_seq - 1, batch, is_deduped=False)

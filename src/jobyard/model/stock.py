@@ -39,6 +39,9 @@ class Stock:
         self.ttl_floor: i64 = 1
         # Jobs that became letters, since there is the queue.
         self.dead_lettered: i64 = 0
+        # When it was last written to or looked into as a topic, since the server runs.
+        self.last_write_ms: i64 = 0
+        self.last_read_ms: i64 = 0
         # Rings when the oldest job has outlived its time.
         self.alarm: Item | None = None
         # The claims that wait to be served together.

@@ -66,6 +66,10 @@ class Cursor:
         assert self.queue is not None
         return self.queue.next_seq - 1
 
+    def last_seq(self) -> i64:
+        """Return the newest seq of a topic that is gone, as far as the reader came."""
+        return max(self.head_seq(), self.query.from_seq)
+
     def earliest_seq(self) -> i64:
         """Return the first seq there is in the topic."""
         if self.log is not None:
@@ -229,19 +233,21 @@ class Feed(LogReader, QueueReader):
         if cursor.log is not None:
             cursor.log.last_read_ms = now_ms
             page = logs.read(self._door.yard, cursor.log, query, now_ms)
-            stone = page.tombstone
-            if stone is not None:
-                is_old = cursor.is_first and stone.reason != RECREATED
-                gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
         else:
             assert cursor.queue is not None
             page = page_of_jobs(self._door, cursor.queue, query)
+        stone = page.tombstone
+        if stone is not None:
+            is_old = cursor.is_first and stone.reason != RECREATED
+            gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
         cursor.is_first = False
         if gap is not None or page.count > 0:
             cursor.is_caught_up = False
         if gap is not None:
-            from_seq = gap.last_seq
-            self._move(cursor, from_seq)
+            if cursor.log is not None or gap.reason == RECREATED:
+                # Of a queue, jobs that ran when others were lost are still shown.
+                from_seq = gap.last_seq
+                self._move(cursor, from_seq)
             self._outlet.send_gap(cursor, page, gap)
         if page.next_from_seq != from_seq:
             self._move(cursor, page.next_from_seq)

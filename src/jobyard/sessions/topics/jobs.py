@@ -41,6 +41,8 @@ def write_lease(out: BytesWriter, door: TopicsDoor, lease: Lease) -> None:
 def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
     """Return the jobs of a queue as the records of a log."""
     yard = door.yard
+    if queue.stock is not None:
+        queue.stock.last_read_ms = yard.now_ms
     head = queue.next_seq - 1
     page = LogPage(head, earliest_seq(queue), yard.journal.newest())
     page.next_from_seq = query.from_seq
@@ -91,6 +93,15 @@ def _add_job(door: TopicsDoor, page: LogPage, job: Job, query: LogQuery, left: i
     page.records.append(b"," + record if page.count > 0 else record)
     page.count += 1
     return max(left - len(record), 0)
+
+
+def written_ms(queue: Queue) -> i64:
+    """Return when the newest job came, as far as that is known; 0 if not at all."""
+    stock = queue.stock
+    if stock is not None and stock.last_write_ms > 0:
+        return stock.last_write_ms
+    newest = roster_of(queue).after(queue.next_seq - 2, 1)
+    return newest[0].created_ms if newest else 0
 
 
 def earliest_seq(queue: Queue) -> i64:

@@ -262,7 +262,7 @@ class Socket(Alarm, Talk, Outlet):
     def send_deleted(self, cursor: Cursor) -> None:
         """Send that a topic is gone; the others go on."""
         out = _begin_about(b"topic_deleted", cursor)
-        put_int(out, b',"head_seq":', cursor.head_seq())
+        put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
         self._call.await_batch(self._door.yard.journal.newest())
         self._send(out)

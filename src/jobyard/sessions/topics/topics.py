@@ -33,7 +33,7 @@ from jobyard.sessions.topics.find import (
     no_topic,
     wanted_config,
 )
-from jobyard.sessions.topics.jobs import earliest_seq
+from jobyard.sessions.topics.jobs import earliest_seq, written_ms
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import write_texts
 
@@ -94,7 +94,7 @@ def get_topic(door: TopicsDoor, call: Call) -> None:
     if log is not None:
         state = _log_state(door, log, call.now_ms)
     elif queue is not None:
-        state = _queue_state(queue)
+        state = _queue_state(door, queue)
     else:
         raise no_topic(name)
     out = begin(name)
@@ -121,9 +121,11 @@ def _log_state(door: TopicsDoor, log: LogTopic, now_ms: i64) -> dict[str, object
     }
 
 
-def _queue_state(queue: Queue) -> dict[str, object]:
+def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
     config = config_of(queue)
     counts = claims.counts(queue)
+    written = written_ms(queue)
+    read = 0 if queue.stock is None else queue.stock.last_read_ms
     return {
         "type": QUEUE,
         "head_seq": int(queue.next_seq - 1),
@@ -133,8 +135,8 @@ def _queue_state(queue: Queue) -> dict[str, object]:
         "bytes": int(counts.bytes),
         "config": config.fields(),
         "effective_priority": config.priority or 0,
-        "last_write_ts": None,
-        "last_read_ts": None,
+        "last_write_ts": int(door.wall_ms(written)) if written else None,
+        "last_read_ts": int(door.wall_ms(read)) if read else None,
         "queue": {
             "ready": int(counts.ready),
             "in_flight": int(counts.in_flight),
@@ -179,7 +181,7 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
         durability = log.config.durability
     else:
         queue = door.yard.queues[name]
-        state = _queue_state(queue)
+        state = _queue_state(door, queue)
         durability = config_of(queue).durability
     wanted = ("head_seq", "earliest_seq", "count", "bytes", "effective_priority")
     line: dict[str, object] = {"topic": name, "type": state["type"]}

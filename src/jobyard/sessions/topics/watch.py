@@ -364,7 +364,7 @@ class _Stream(Alarm, Pending, Outlet):
         self._watch.cursors.pop(cursor.name, None)
         self._has_moved = True
         out = _begin(cursor)
-        put_int(out, b',"head_seq":', cursor.head_seq())
+        put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
         self._call.await_batch(self._door.yard.journal.newest())
         self._send(cursor, b"topic-deleted", out)

@@ -251,12 +251,17 @@ def test_the_state_of_a_queue(site: BareTopics, api: Caller) -> None:
         "delayed": 0,
         "dead_lettered": 0,
     }
+    assert api.state("q")["last_write_ts"] is api.state("q")["last_read_ts"] is None
     api.write("q", 1, 22, 333, 4444)
+    site.tick(100)
+    api.diff("q")
     api.claim("q", max=2)
     api.ok("q/ack", {"node": "w", "seqs": [1]})
     api.ok("q/nack", {"node": "w", "seqs": [2], "delay_ms": 5000})
     api.claim("q")
     state = api.state("q")
+    assert state["last_write_ts"] == site.now_ms - 100
+    assert state["last_read_ts"] == site.now_ms
     assert state["type"] == "queue"
     assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (4, 2, 5)
     assert (state["count"], state["bytes"]) == (3, 9)

@@ -278,9 +278,27 @@ def test_jobs_of_a_queue_are_shown_as_they_come() -> None:
     assert line.events() == []
     site.ask("DELETE", "/v0/topics/q")
     site.pass_ms(15_000)
-    assert "topic-deleted" in names(line.events())
+    deleted = line.events()[-1]
+    assert (deleted.name, deleted.data["head_seq"]) == ("topic-deleted", 2)
     line.close()
     assert not site.yard.bus.is_on
+
+
+def test_a_reader_of_a_queue_is_told_what_it_missed_and_shown_what_ran_meanwhile() -> None:
+    site = Site()
+    site.ask("PUT", "/v0/topics/q", {"type": "queue", "cap_records": 2})
+    site.write("q", 1, 2)
+    site.ask("POST", "/v0/topics/q/claim", {"node": "n"})
+    site.write("q", 3, 4)
+    line = site.connect()
+    events = line.open_stream(begin(site, {"q": {}}))
+    assert names(events[1:]) == ["tombstone", "record", "caught-up"]
+    assert (events[1].data["reason"], events[1].data["gap_to"]) == ("from_seq_too_old", 2)
+    assert place(events[1]) == {"q": 0}
+    assert (events[2].data["from_seq"], shown(events)) == (0, [1, 3, 4])
+    ahead = site.connect().open_stream(begin(site, {"q": {"from_seq": 99}}))
+    assert names(ahead[1:]) == ["tombstone", "record", "caught-up"]
+    assert ahead[1].data["reason"] == "recreated"
 
 
 def test_a_quiet_stream_says_that_it_is_there() -> None:
