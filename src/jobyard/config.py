@@ -134,6 +134,7 @@ ORIGINAL_VARIABLES: Final = {
     "METRICS_AUTH": "metrics_auth",
     "CORS_ALLOW_ORIGIN": "cors_origin",
     "TOPICS_API_KEYS": "topics_key",
+    "TOPICS_ALLOW_INSECURE_NO_AUTH": "allow_public_bind",
     "RATE_LIMIT_MAX_REQUESTS": "request_limit",
     "RATE_LIMIT_WINDOW_MS": "request_window_ms",
     "WEBHOOK_MAX_RETRIES": "webhook_retries",
@@ -266,7 +267,8 @@ SETTINGS: Final = (
     Setting(
         "allow_public_bind",
         Switch(),
-        "Listen on addresses that other machines reach, although nothing asks for a password.",
+        "Listen on addresses that other machines reach, although not everybody is asked for a "
+        "password there (also TOPICS_ALLOW_INSECURE_NO_AUTH).",
     ),
     Setting(
         "auth_token",

@@ -8,7 +8,7 @@ can never disagree. Addresses are checked here because only here both are known:
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -39,14 +39,30 @@ def check_doors(settled: Settled) -> None:
         except BadAddress as error:
             raise StartRefused(f"{origin}: {error}", EXIT_USAGE) from error
         if address.is_public and not settled.config.allow_public_bind:
-            raise StartRefused(
-                f"{origin}: other machines could reach {text}, where nothing asks for a password; "
-                f"use 127.0.0.1, or add --allow-public-bind if that is meant",
-                EXIT_USAGE,
-            )
+            _check_secrets(settled, name, text)
     if all(text == DOOR_OFF for text in texts.values()):
         flags = ", ".join(f"{settled.origin(name)} is off" for name in texts)
         raise StartRefused(f"there is no door left to serve: {flags}", EXIT_USAGE)
+
+
+# What must be set so that whoever comes in by a door is asked for something, whatever they want.
+_SECRETS: Final = {"bunqueue": ("auth_token",), "http": ("auth_token", "topics_key")}
+
+
+def _check_secrets(settled: Settled, name: str, text: str) -> None:
+    """Refuse a public door where somebody would be asked for nothing."""
+    secrets = _SECRETS.get(name, ())
+    # A list of nothing but commas asks for nothing.
+    missing = [one for one in secrets if not str(getattr(settled.config, one)).strip(", ")]
+    if secrets and not missing:
+        return
+    flags = " and ".join(f"--{secret.replace('_', '-')}" for secret in missing)
+    raise StartRefused(
+        f"{settled.origin(name)}: other machines could reach {text}, where not everybody is asked "
+        f"for a password; {f'set {flags}, ' if flags else ''}use 127.0.0.1, or add "
+        f"--allow-public-bind if that is meant",
+        EXIT_USAGE,
+    )
 
 
 def _option(setting: Setting) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -102,6 +102,23 @@ def test_a_public_address_is_refused_without_the_loud_flag(
     assert terminal.configs == []
 
 
+@pytest.mark.parametrize(
+    ("door", "secrets"),
+    [("--bunqueue", ["--auth-token"]), ("--http", ["--auth-token", "--topics-key"])],
+)
+def test_a_public_address_is_served_where_everybody_is_asked_for_something(
+    terminal: "Terminal", door: str, secrets: list[str]
+) -> None:
+    for missing in secrets:
+        given = [word for flag in secrets if flag != missing for word in (flag, "secret")]
+        outcome = terminal.type("serve", door, ":0", *given)
+        assert outcome.exit_code == 2
+        assert f"set {missing}, " in outcome.err
+        assert terminal.type("serve", door, ":0", *given, missing, ", ,").exit_code == 2
+    given = [word for flag in secrets for word in (flag, "secret")]
+    assert terminal.type("serve", door, ":0", *given).exit_code == 0
+
+
 def test_a_public_address_is_served_with_the_loud_flag(terminal: "Terminal") -> None:
     terminal.type("serve", "--beanstalk", ":11300", "--allow-public-bind")
     assert terminal.config.beanstalk == ":11300"
