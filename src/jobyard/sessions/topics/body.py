@@ -35,9 +35,10 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
     """Return the object that a call brings along, of at most so many bytes."""
     body = call.request.body
     if body or not may_be_empty:
-        _check_type(call.header("content-type"))
+        _check_type(call)
         _check_encoding(call.header("content-encoding"))
-    elif not body:
+    else:
+        _check_origin(call)
         body = EMPTY
     if len(body) > most:
         raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
@@ -47,13 +48,22 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
     return fields
 
 
-def _check_type(content_type: str) -> None:
-    kind = content_type
+def _check_type(call: Call) -> None:
+    kind = call.header("content-type")
     if ";" in kind:
         kind = kind[: kind.index(";")]
     kind = kind.strip().lower()
-    if kind not in (JSON, _FORM):
+    if kind == _FORM:
+        _check_origin(call)
+    elif kind != JSON:
         raise HttpRefused(415, "unsupported_media_type", f"the body must be {JSON}")
+
+
+def _check_origin(call: Call) -> None:
+    """Refuse what any page of another site can make a browser send without asking here first."""
+    origin = call.header("origin")
+    if origin and origin.partition("://")[2] != call.header("host"):
+        raise HttpRefused(415, "unsupported_media_type", f"pages of other sites must send {JSON}")
 
 
 def _check_encoding(encoding: str) -> None:

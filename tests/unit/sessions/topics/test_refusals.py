@@ -320,3 +320,20 @@ def test_counters_of_one_name_stand_together_under_its_type(api: Caller) -> None
     assert 'topics_topic_earliest_seq{topic="q"} 1' in lines
     assert 'topics_topic_records{topic="q"} 1' in lines
     assert "topics_bytes_live 7" in lines
+
+
+@pytest.mark.parametrize("origin", ["https://elsewhere.example", "http://yard:81", "null"])
+def test_a_page_of_another_site_cannot_write_behind_the_back_of_who_looks_at_it(
+    api: Caller, origin: str
+) -> None:
+    api.put("q", type="queue")
+    form = {"Origin": origin, "Content-Type": "application/x-www-form-urlencoded"}
+    assert api.post("q", RAW, form).refusal == (415, "unsupported_media_type")
+    empty = api.ask("POST", "/v0/topics/q/purge", None, {"Origin": origin})
+    assert empty.refusal == (415, "unsupported_media_type")
+    assert api.state("q")["head_seq"] == 0
+    # Before it sends this, a browser asks, and is told nothing that would let it.
+    assert api.post("q", RAW, {"Origin": origin, **JSON_BODY}).status == 200
+    asked = api.ask("OPTIONS", "/v0/topics/q", None, {"Origin": origin})
+    assert not any(name.startswith("access-control") for name in asked.headers)
+    assert api.post("q", RAW, {**form, "Origin": "http://yard"}).status == 200
