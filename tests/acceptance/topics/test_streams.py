@@ -119,13 +119,14 @@ def test_a_server_that_stops_ends_streams_and_long_polls(yard: HttpYard, api: To
     stream.close()
 
 
-def test_who_waits_is_answered_by_a_write(yard: HttpYard, api: Topics) -> None:
-    assert api.ask("PUT", "/v0/topics/log")[0] == 201
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_who_waits_is_answered_by_a_write(yard: HttpYard, api: Topics, kind: str) -> None:
+    assert api.ask("PUT", "/v0/topics/t", {"type": kind})[0] == 201
     reader = HTTPConnection(*yard.address, timeout=60)
     body = json.dumps({"wait_ms": 30_000})
-    reader.request("POST", "/v0/topics/log/diff", body, {"Content-Type": "application/json"})
+    reader.request("POST", "/v0/topics/t/diff", body, {"Content-Type": "application/json"})
     started = time.monotonic()
-    write(api, "log", "now")
+    write(api, "t", "now")
     page = json.load(reader.getresponse())
     assert [one["data"] for one in page["records"]] == ["now"]
     assert time.monotonic() - started < SOON_S

@@ -92,6 +92,8 @@ class Call:
         self.pending: Pending | None = None
         self.is_answered: bool = False
         self.is_streaming: bool = False
+        # There may be something to send whenever the connection is called back.
+        self.has_more: bool = False
         self._started_us: i64 = session.door.stopwatch.read_us()
 
     def elapsed_us(self) -> i64:
@@ -151,6 +153,7 @@ class Call:
             return
         self.pending = pending
         self.is_streaming = True
+        self.has_more = True
         self.session.write_stream_head(self, content_type, headers)
 
     def answer_stream_head(self, content_type: str, headers: bytes) -> None:
@@ -161,6 +164,7 @@ class Call:
 
     def stir(self) -> None:
         """See that `drained` is called before this turn ends: there is more to send."""
+        self.has_more = True
         self.session.peer.stirred()
 
     def unsent_size(self) -> i64:

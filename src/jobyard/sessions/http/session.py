@@ -198,7 +198,7 @@ class HttpSession(Session):
             other.drained(now_ms)
             return
         call = self._call
-        if call is not None and call.pending is not None and (was_stalled or call.is_streaming):
+        if call is not None and call.pending is not None and (was_stalled or call.has_more):
             # What it writes is taken at once.
             self._is_serving = True
             call.pending.drained(now_ms)

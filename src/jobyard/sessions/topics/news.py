@@ -50,7 +50,11 @@ class QueueNews(Listener):
 
     def happened(self, event: Event) -> None:
         """Pass on that something happened in a queue."""
-        readers = self._readers.get(event.queue)
+        self.tell(event.queue)
+
+    def tell(self, queue: Queue) -> None:
+        """Let those who read a queue look at it: it was removed, which the yard tells nobody."""
+        readers = self._readers.get(queue)
         if readers is not None:
             for reader in list(readers):
-                reader.queue_changed(event.queue)
+                reader.queue_changed(queue)

@@ -9,13 +9,15 @@ from mypy_extensions import i64
 from jobyard.engine import claims, logs
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import config_of
+from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.model.log import LogPage, LogQuery, LogReader, LogTopic, Tombstone
 from jobyard.model.topic import FSYNC
 from jobyard.sessions.http.call import Call, Pending
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
-from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
+from jobyard.sessions.topics.find import check_topic_name, find_queue, is_topic, no_topic
 from jobyard.sessions.topics.jobs import earliest_seq, page_of_jobs
+from jobyard.sessions.topics.news import QueueReader
 from jobyard.sessions.topics.writes import NODE_MAX, TAG_MAX
 from jobyard.wire.json_write import write_text
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_ARRAY, KIND_NIL, KIND_TEXT
@@ -23,6 +25,7 @@ from jobyard.wire.msgpack import KIND_ABSENT, KIND_ARRAY, KIND_NIL, KIND_TEXT
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
     from jobyard.wire.json_read import JsonFields
 
@@ -46,8 +49,11 @@ def diff(door: TopicsDoor, call: Call) -> None:
         queue = find_queue(yard, name)
         if queue is None:
             raise no_topic(name)
-        # Jobs come to whoever claims them; a reader of a queue looks and does not wait.
-        answer_page(call, name, page_of_jobs(door, queue, query))
+        page = page_of_jobs(door, queue, query)
+        if wait_ms > 0 and is_all_read(page):
+            _JobWait(door, call, queue, query, call.now_ms + wait_ms)
+        else:
+            answer_page(call, name, page)
         return
     log.last_read_ms = call.now_ms
     page = logs.read(yard, log, query, call.now_ms)
@@ -174,6 +180,66 @@ class _Wait(Alarm, Pending, LogReader):
     def _leave(self) -> None:
         self._door.yard.disarm(self)
         logs.drop_reader(self._log, self)
+
+
+@final
+class _JobWait(Alarm, Pending, QueueReader):
+    """A reader who has seen all jobs of a queue, and waits for the next.
+
+    The queue stays as long, though nobody else may refer to it.
+    """
+
+    def __init__(
+        self, door: TopicsDoor, call: Call, queue: Queue, query: LogQuery, until_ms: i64
+    ) -> None:
+        super().__init__(door.yard.new_number(), until_ms, 0)
+        self._door = door
+        self._call = call
+        self._queue = queue
+        self._query = query
+        hold_watch(queue)
+        door.news.hold(queue, self)
+        door.yard.arm(self, until_ms)
+        call.wait(self)
+
+    def queue_changed(self, queue: Queue) -> None:  # noqa: ARG002  there is only one
+        """Look before this turn ends: a job is told of in the midst of the verb that puts it."""
+        self._call.stir()
+
+    def drained(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Look whether what came is for this reader; own jobs are not."""
+        queue = self._queue
+        if not is_topic(queue):
+            self._call.answer_refusal(no_topic(queue.name))
+            self._leave()
+            return
+        if self._query.from_seq == queue.next_seq - 1:
+            return
+        page = page_of_jobs(self._door, queue, self._query)
+        if page.count == 0 and page.tombstone is None:
+            self._query.from_seq = page.next_from_seq
+            return
+        answer_page(self._call, queue.name, page)
+        self._leave()
+
+    def ring(self, now_ms: i64) -> None:
+        """Answer that nothing came."""
+        self.hurry(now_ms)
+
+    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Answer with what there is."""
+        page = page_of_jobs(self._door, self._queue, self._query)
+        answer_page(self._call, self._queue.name, page)
+        self._leave()
+
+    def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Wait no more."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._door.yard.disarm(self)
+        self._door.news.drop(self._queue, self)
+        drop_watch(self._door.yard, self._queue)
 
 
 def delete(door: TopicsDoor, call: Call) -> None:

@@ -238,6 +238,8 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
     removed = drop_routers_of(yard, name)
     out = begin(name)
     put_bool(out, b',"deleted":', value=drop_topic(yard, name, call.now_ms))
+    if queue is not None:
+        door.news.tell(queue)
     out.write(b',"routers_removed":')
     write_texts(out, removed)
     call.await_batch(yard.journal.newest())

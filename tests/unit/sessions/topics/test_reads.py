@@ -288,13 +288,6 @@ def test_what_was_deleted_leaves_no_stone(api: Caller, topic: str) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def log(api: Caller) -> str:
-    """A log: jobs come to whoever claims them, so nobody waits to read a queue."""
-    api.put("t")
-    return "t"
-
-
 def waits(site: BareTopics, **query: object) -> Caller:
     """Let somebody wait for more."""
     reader = site.connect()
@@ -309,36 +302,36 @@ def page_of(reader: Caller) -> Any:
     return said(answer)
 
 
-def test_who_waits_is_answered_by_a_write(site: BareTopics, log: str) -> None:
+def test_who_waits_is_answered_by_a_write(site: BareTopics, topic: str) -> None:
     before = site.timers()
-    site.api.write(log, 1)
+    site.api.write(topic, 1)
     reader = waits(site, from_seq=1, wait_ms=5000)
     site.tick(1000)
     assert reader.hear() is None
-    site.api.write(log, 2)
+    site.api.write(topic, 2)
     page = page_of(reader)
     assert (seqs(page), page["next_from_seq"], page["lag"]) == ([2], 2, 0)
     assert site.timers() == before
     site.tick(10_000)
     assert reader.hear() is None
-    assert seqs(reader.diff(log)) == [1, 2]
+    assert seqs(reader.diff(topic)) == [1, 2]
 
 
-def test_who_waits_is_not_answered_by_an_own_write(site: BareTopics, log: str) -> None:
+def test_who_waits_is_not_answered_by_an_own_write(site: BareTopics, topic: str) -> None:
     reader = waits(site, node=["me", "too"], wait_ms=5000)
-    site.api.write(log, 1, node="me")
-    site.api.write(log, 2, 3, node="too")
+    site.api.write(topic, 1, node="me")
+    site.api.write(topic, 2, 3, node="too")
     assert reader.hear() is None
     site.tick(4999)
-    site.api.write(log, 4, node="you")
+    site.api.write(topic, 4, node="you")
     page = page_of(reader)
     assert (seqs(page), page["next_from_seq"]) == ([4], 4)
 
 
-def test_who_waits_is_answered_by_time(site: BareTopics, log: str) -> None:
+def test_who_waits_is_answered_by_time(site: BareTopics, topic: str) -> None:
     before = site.timers()
     reader = waits(site, node="me", wait_ms=5000)
-    site.api.write(log, 1, node="me")
+    site.api.write(topic, 1, node="me")
     site.tick(4999)
     assert reader.hear() is None
     site.tick(1)
@@ -347,8 +340,8 @@ def test_who_waits_is_answered_by_time(site: BareTopics, log: str) -> None:
     assert site.timers() == before
 
 
-def test_nobody_waits_longer_than_half_a_minute(site: BareTopics, log: str) -> None:
-    assert log == "t"
+def test_nobody_waits_longer_than_half_a_minute(site: BareTopics, topic: str) -> None:
+    assert topic == "t"
     reader = waits(site, wait_ms=1 << 70)
     site.tick(29_999)
     assert reader.hear() is None
@@ -356,34 +349,34 @@ def test_nobody_waits_longer_than_half_a_minute(site: BareTopics, log: str) -> N
     assert page_of(reader)["records"] == []
 
 
-def test_who_has_something_to_read_does_not_wait(site: BareTopics, log: str) -> None:
-    site.api.write(log, 1, 2)
-    assert seqs(site.api.diff(log, from_seq=1, wait_ms=5000)) == [2]
-    assert site.api.diff(log, from_seq=9, wait_ms=5000)["tombstone"] is not None
+def test_who_has_something_to_read_does_not_wait(site: BareTopics, topic: str) -> None:
+    site.api.write(topic, 1, 2)
+    assert seqs(site.api.diff(topic, from_seq=1, wait_ms=5000)) == [2]
+    assert site.api.diff(topic, from_seq=9, wait_ms=5000)["tombstone"] is not None
 
 
-def test_who_leaves_waits_no_more(site: BareTopics, log: str) -> None:
+def test_who_leaves_waits_no_more(site: BareTopics, topic: str) -> None:
     before = site.timers()
     readers = [waits(site, wait_ms=5000) for _ in range(3)]
     assert site.timers() == before + 3
     readers[1].close()
     assert site.timers() == before + 2
-    site.api.write(log, 1)
+    site.api.write(topic, 1)
     assert [one.unread != b"" for one in readers] == [True, False, True]
     assert site.timers() == before
 
 
-def test_who_sends_no_more_is_answered_at_once(site: BareTopics, log: str) -> None:
-    assert log == "t"
+def test_who_sends_no_more_is_answered_at_once(site: BareTopics, topic: str) -> None:
+    assert topic == "t"
     reader = waits(site, wait_ms=5000)
     reader.shut_down()
     assert page_of(reader)["records"] == []
     assert not reader.is_open
 
 
-def test_who_waits_is_told_that_the_topic_was_removed(site: BareTopics, log: str) -> None:
+def test_who_waits_is_told_that_the_topic_was_removed(site: BareTopics, topic: str) -> None:
     before = site.timers()
-    site.api.write(log, 1)
+    site.api.write(topic, 1)
     reader = waits(site, from_seq=1, wait_ms=5000)
     site.api.ask("DELETE", "/v0/topics/t")
     answer = reader.hear()
@@ -393,27 +386,83 @@ def test_who_waits_is_told_that_the_topic_was_removed(site: BareTopics, log: str
 
 
 def test_who_waits_is_not_answered_by_a_delete_or_a_configuration(
-    site: BareTopics, log: str
+    site: BareTopics, topic: str
 ) -> None:
-    site.api.write(log, 1)
+    site.api.write(topic, 1)
     reader = waits(site, from_seq=1, wait_ms=5000)
-    site.api.ok(f"{log}/delete", {"before_seq": 9})
-    site.api.put(log, cap_records=5)
+    site.api.ok(f"{topic}/delete", {"before_seq": 9})
+    site.api.put(topic, type=site.api.state(topic)["type"], cap_records=5)
     assert reader.hear() is None
-    site.api.write(log, 2)
+    site.api.write(topic, 2)
     assert seqs(page_of(reader)) == [2]
 
 
-def test_nobody_waits_to_read_a_queue(api: Caller) -> None:
-    api.put("t", type="queue")
-    assert api.diff("t", wait_ms=5000)["records"] == []
+@pytest.mark.parametrize("is_claimed", [False, True])
+def test_who_waits_for_jobs_is_shown_those_of_every_door(
+    site: BareTopics, *, is_claimed: bool
+) -> None:
+    site.api.put("t", type="queue")
+    reader = waits(site, wait_ms=5000)
+    beanstalk = site.beanstalk()
+    worker = site.connect()
+    if is_claimed:
+        worker.send("POST", "/v0/topics/t/claim", {"node": "w", "wait_ms": 9000})
+    beanstalk.say(b"use t\r\nput 0 0 60 1\r\n7\r\n")
+    site.settle()
+    assert [one["data"] for one in page_of(reader)["records"]] == [7]
+    assert bool(worker.unread) == is_claimed
 
 
-def test_calls_behind_one_that_waits_are_answered_after_it(site: BareTopics, log: str) -> None:
+def test_who_waits_for_jobs_sees_a_whole_write(site: BareTopics) -> None:
+    site.api.put("t", type="queue")
+    reader = waits(site, wait_ms=5000)
+    site.api.write("t", 1, 2, 3)
+    assert seqs(page_of(reader)) == [1, 2, 3]
+
+
+def test_a_job_that_changes_is_no_news_to_who_has_seen_it(site: BareTopics) -> None:
+    site.api.put("t", type="queue")
+    site.api.write("t", 1, 2)
+    reader = waits(site, from_seq=2, wait_ms=5000)
+    site.api.claim("t", max=2)
+    site.api.ok("t/nack", {"node": "w", "seqs": [1]})
+    site.api.ok("t/ack", {"node": "w", "seqs": [2]})
+    assert reader.hear() is None
+    site.tick(5000)
+    page = page_of(reader)
+    assert (page["records"], page["next_from_seq"], page["head_seq"]) == ([], 2, 2)
+
+
+def test_a_queue_that_nobody_configured_stays_while_somebody_waits(site: BareTopics) -> None:
+    producer = site.beanstalk()
+    producer.say(b"use t\r\nput 0 0 60 1\r\n7\r\nuse other\r\n")
+    readers = [waits(site, from_seq=1, wait_ms=ms) for ms in (5000, 6000)]
+    worker = site.beanstalk()
+    worker.say(b"watch t\r\nreserve\r\ndelete 1\r\nignore t\r\n")
+    site.tick(5000)
+    assert page_of(readers[0])["records"] == []
+    producer.say(b"use t\r\nput 0 0 60 1\r\n8\r\nuse other\r\n")
+    site.settle()
+    assert seqs(page_of(readers[1])) == [2]
+    worker.say(b"delete 2\r\n")
+    assert site.api.post("t/diff", {}).refusal == (404, "topic_not_found")
+
+
+def test_nobody_listens_once_nobody_waits(site: BareTopics) -> None:
+    site.api.put("t", type="queue")
+    readers = [waits(site, wait_ms=5000) for _ in range(3)]
+    assert site.yard.bus.is_on
+    readers[0].close()
+    readers[1].shut_down()
+    site.api.write("t", 1)
+    assert not site.yard.bus.is_on
+
+
+def test_calls_behind_one_that_waits_are_answered_after_it(site: BareTopics, topic: str) -> None:
     reader = waits(site, wait_ms=5000)
     reader.send("GET", "/v0/health")
     assert reader.hear() is None
-    site.api.write(log, 1)
+    site.api.write(topic, 1)
     assert seqs(page_of(reader)) == [1]
     answer = reader.hear()
     assert answer is not None
