@@ -291,7 +291,13 @@ def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
         if link is None or (not queue.ready.items and queue.held_count == 0):
             return
         waiter = link.waiter
-        lease = take_one(yard, queue, waiter.book, waiter.terms, now_ms)
+        lease: Lease | None = None
+        if not waiter.is_scout:
+            lease = take_one(yard, queue, waiter.book, waiter.terms, now_ms)
+        elif head_of(queue, now_ms) is not None:
+            cancel_wait(yard, waiter)
+            waiter.book.holder.sighted(waiter, now_ms)
+            continue
         if lease is None:
             if queue.rules is not None:
                 _arm_gate(yard, queue, now_ms)

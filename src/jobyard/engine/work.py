@@ -2,20 +2,26 @@
 
 While the worker may have more, the stream stands in line at the queue, at the end again after every
 job; so streams take turns. It is told of every end of its leases, whoever ended them, and stands in
-line again. When it is closed all its leases are given back.
+line again. When it is closed all its leases are given back. Where claims are served together, its
+own are among them.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, trait
 
+from jobyard.engine.claim_setup import config_of
 from jobyard.engine.claims import terms_of
+from jobyard.engine.cohort import Bid, Claimant, join_cohort, leave_cohort
 from jobyard.engine.end import drop_holder
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, offer, wait
 from jobyard.engine.yard import Yard
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms, Waiter
+
+# Of jobs that are sent on together, about.
+SHARE_SIZE_MAX: Final = 256 << 10
 
 
 @trait
@@ -34,7 +40,7 @@ class Worker:
 
 
 @final
-class Stream(Holder):
+class Stream(Holder, Claimant):
     """One worker at one queue."""
 
     def __init__(
@@ -47,6 +53,7 @@ class Stream(Holder):
         self._terms: Terms = terms_of(queue, node, lease_ms)
         self.book: Book = yard.new_book(self)
         self._waiter: Waiter | None = None
+        self._bid: Bid | None = None
         self.is_open: bool = False
 
     def open(self, now_ms: i64) -> None:
@@ -66,14 +73,29 @@ class Stream(Holder):
         if waiter is not None:
             self._waiter = None
             cancel_wait(self._yard, waiter)
+        bid = self._bid
+        if bid is not None:
+            self._bid = None
+            leave_cohort(bid)
         drop_holder(self._yard, self.book, None, now_ms)
         drop_watch(self._yard, self._queue)
 
-    def _line_up(self) -> None:
+    def _line_up(self, now_ms: i64) -> None:
         """Stand at the end of the line, unless it stands there or the worker has enough."""
-        if self._waiter is not None or len(self.book.leases.items) >= self._most:
+        free: i64 = self._most - len(self.book.leases.items)
+        if self._waiter is not None or free <= 0:
             return
-        if self._worker.has_room():
+        if self._bid is not None:
+            self._bid.most = free
+        elif not self._worker.has_room():
+            return
+        elif config_of(self._queue).claim_jitter_ms > 0:
+            bid = Bid(self._terms, free, NEVER_MS, self)
+            bid.book = self.book
+            bid.size_max = SHARE_SIZE_MAX
+            self._bid = bid
+            join_cohort(self._yard, self._queue, bid, now_ms)
+        else:
             self._waiter = wait(
                 self._yard, [self._queue], self.book, self._terms, NEVER_MS, NEVER_MS
             )
@@ -84,14 +106,27 @@ class Stream(Holder):
             self._stand(now_ms)
 
     def _stand(self, now_ms: i64) -> None:
-        self._line_up()
+        self._line_up(now_ms)
         offer(self._yard, self._queue, now_ms)
 
     def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
         """Send a job on, and line up for the next; who serves the line comes to it."""
         self._waiter = None
-        self._line_up()
+        self._line_up(lease.started_ms)
         self._worker.job_given(lease)
+
+    def served(self, bid: Bid, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
+        """Send the share on, and ask for the next if there is room for it."""
+        self._bid = None
+        for lease in leases:
+            self._worker.job_given(lease)
+        self._stand(self._yard.now_ms)
+
+    def queue_lost(self, bid: Bid) -> None:  # noqa: ARG002  there is only one
+        """Close: the queue was removed."""
+        self._bid = None
+        self.close(self._yard.now_ms)
+        self._worker.queue_gone()
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
         """Close: a stream waits for ever, so its queue is gone."""

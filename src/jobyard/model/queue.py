@@ -93,6 +93,9 @@ class Holder:
     def given(self, waiter: Waiter, lease: Lease) -> None:
         """Take the job this holder waited for."""
 
+    def sighted(self, waiter: Waiter, now_ms: i64) -> None:
+        """Take note that there is a job, which was not taken: the waiter is a scout."""
+
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Stop waiting: the time is over, or a lease of this holder is about to end."""
 
@@ -122,6 +125,8 @@ class Waiter(Item):
         self.until_ms: i64 = until_ms
         self.soon_ms: i64 = soon_ms
         self.links: list[Link] = []
+        # It is told of a job, which goes to whoever comes next.
+        self.is_scout: bool = False
 
 
 @final

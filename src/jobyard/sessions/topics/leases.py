@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import claims
+from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import config_of
 from jobyard.engine.cohort import Bid, Claimant, join_cohort, leave_cohort
 from jobyard.engine.end import hand_over
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, wait
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.model.queue import Holder, Lease, Queue, Terms, Waiter
 from jobyard.model.topic import FSYNC, LEASE_MS_MAX, clamp_lease_ms
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import begin, finish, put_int
@@ -45,7 +46,8 @@ def claim(door: TopicsDoor, call: Call) -> None:
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
     if config_of(queue).claim_jitter_ms > 0:
-        _Share(door, call, queue, node, most, lease_ms)
+        terms = claims.terms_of(queue, node, lease_ms)
+        _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
         return
     yard = door.yard
     book = claims.node_book(yard, node)
@@ -57,29 +59,45 @@ def claim(door: TopicsDoor, call: Call) -> None:
 
 
 @final
-class _Share(Claimant, Pending):
+class _Share(Alarm, Claimant, Pending):
     """A claim that is served together with those that come soon after it."""
 
     def __init__(
-        self, door: TopicsDoor, call: Call, queue: Queue, node: str, most: i64, lease_ms: i64
+        self, door: TopicsDoor, call: Call, queue: Queue, terms: Terms, most: i64, until_ms: i64
     ) -> None:
+        super().__init__(door.yard.new_number(), until_ms, 0)
         self._door = door
         self._call = call
         self._queue = queue
-        self._bid = join_cohort(door.yard, queue, node, most, lease_ms, self, call.now_ms)
+        self._bid = Bid(terms, most, until_ms, self)
+        join_cohort(door.yard, queue, self._bid, call.now_ms)
+        if until_ms > call.now_ms:
+            door.yard.arm(self, until_ms)
         call.wait(self)
 
     def served(self, bid: Bid, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
         """Answer with the share."""
+        self._door.yard.disarm(self)
         answer_claim(self._door, self._call, self._queue, leases)
 
-    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+    def queue_lost(self, bid: Bid) -> None:  # noqa: ARG002  there is only one
+        """Answer that nothing will come."""
+        self._door.yard.disarm(self)
+        self._call.answer_refusal(no_topic(self._queue.name))
+
+    def ring(self, now_ms: i64) -> None:
+        """Answer that nothing came, unless shares are about to be dealt."""
+        if not self._bid.is_dealt_soon():
+            self.hurry(now_ms)
+
+    def hurry(self, now_ms: i64) -> None:
         """Answer that there was nothing so far."""
-        leave_cohort(self._bid)
+        self.gone(now_ms)
         answer_claim(self._door, self._call, self._queue, [])
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Want nothing any more."""
+        self._door.yard.disarm(self)
         leave_cohort(self._bid)
 
     def drained(self, now_ms: i64) -> None:

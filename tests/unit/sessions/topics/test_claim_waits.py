@@ -196,7 +196,90 @@ def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: Caller) ->
     api.write("q", 1)
     caller = share(site, "a", 4)
     api.ask("DELETE", "/v0/topics/q")
+    answer = caller.hear()
+    assert answer is not None
+    assert answer.refusal == (404, "topic_not_found")
+    assert site.timers() == before
+
+
+# -- sharing what is not there yet -----------------------------------------------------------------
+
+
+def test_who_waits_shares_what_comes(site: BareTopics, api: Caller) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
-    site.tick(50)
+    before = site.timers()
+    callers = [claims(site, node=node, max=10) for node in "abc"]
+    site.tick(1000)
+    api.write("q", *range(9))
+    site.tick(49)
+    assert all(caller.hear() is None for caller in callers)
+    site.tick(1)
+    assert [seqs(caller) for caller in callers] == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
+    api.ok("q/delete", {"before_seq": 10})
+    assert site.timers() == before
+
+
+@pytest.mark.parametrize(("wait_ms", "heard_ms"), [(0, 50), (20, 50), (50, 50), (700, 700)])
+def test_who_waits_for_a_share_in_vain_is_told_so_in_time(
+    site: BareTopics, api: Caller, wait_ms: int, heard_ms: int
+) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    before = site.timers()
+    caller = claims(site, wait_ms=wait_ms)
+    site.tick(heard_ms - 1)
+    assert caller.hear() is None
+    site.tick(1)
     assert seqs(caller) == []
     assert site.timers() == before
+
+
+def test_whose_time_ends_within_the_window_gets_a_share_all_the_same(
+    site: BareTopics, api: Caller
+) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    caller = claims(site, wait_ms=1000)
+    site.tick(990)
+    api.write("q", 1)
+    site.tick(49)
+    assert caller.hear() is None
+    site.tick(1)
+    assert seqs(caller) == [1]
+
+
+def test_who_leaves_or_sends_no_more_waits_for_no_share(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    before = site.timers()
+    first, second = claims(site), claims(site)
+    site.tick(60)
+    first.close()
+    second.shut_down()
+    assert seqs(second) == []
+    assert site.timers() == before
+
+
+def test_who_waits_for_a_share_is_told_that_the_topic_was_removed(
+    site: BareTopics, api: Caller
+) -> None:
+    before = site.timers()
+    api.put("q", type="queue", claim_jitter_ms=50)
+    caller = claims(site)
+    site.tick(60)
+    api.ask("DELETE", "/v0/topics/q")
+    answer = caller.hear()
+    assert answer is not None
+    assert answer.refusal == (404, "topic_not_found")
+    assert site.timers() == before
+
+
+def test_streams_share_with_claims(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", claim_jitter_ms=50)
+    worker = site.connect()
+    worker.listen("/v0/topics/q/work?node=s&max=3")
+    assert [event.name for event in worker.events()] == ["retry:"]
+    caller = claims(site, max=10)
+    site.tick(1000)
+    api.write("q", *range(8))
+    assert worker.jobs() == []
+    site.tick(50)
+    assert [job["$seq"] for job in worker.jobs()] == [1, 3, 5]
+    assert seqs(caller) == [2, 4, 6, 7, 8]
