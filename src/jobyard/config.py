@@ -87,6 +87,15 @@ class Config:
     cors_origin: str = "*"
     #: Keys of the topics API, `key[:scopes[:prefixes]]`, separated by commas; empty for none.
     topics_key: str = ""
+    #: What the topics API lets its callers use up; each 0 for no limit.
+    max_topics: int = 100_000
+    max_routers: int = 10_000
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1000
+    max_inflight_per_key: int = 1000
+    max_total_bytes: int = 0
+    max_body_bytes: int = 64 * MIB
     #: Commands one bunqueue connection may send in a window; 0 for no limit.
     request_limit: int = 0
     request_window_ms: int = REQUEST_WINDOW_MS_DEFAULT
@@ -128,6 +137,18 @@ DOORS: Final = (
     Door("http", "HTTP: topics, and bunqueue's own API"),
 )
 
+# Each may also be set as the original of the topics API calls it: TOPICS_MAX_TOPICS and so on.
+TOPICS_LIMITS: Final = {
+    "max_topics": "Topics there may be",
+    "max_routers": "Routers there may be",
+    "max_watch_sessions": "Watches there may be",
+    "max_sse_connections": "Streams and WebSockets of topics that may be open",
+    "max_sse_connections_per_key": "Those of one key",
+    "max_inflight_per_key": "Calls of one key that may wait for an answer",
+    "max_total_bytes": "Bytes of records in all topics together",
+    "max_body_bytes": "Size of an HTTP body",
+}
+
 # Names the originals read from the environment; one of our own goes before.
 ORIGINAL_VARIABLES: Final = {
     "AUTH_TOKENS": "auth_token",
@@ -135,6 +156,7 @@ ORIGINAL_VARIABLES: Final = {
     "CORS_ALLOW_ORIGIN": "cors_origin",
     "TOPICS_API_KEYS": "topics_key",
     "TOPICS_ALLOW_INSECURE_NO_AUTH": "allow_public_bind",
+    **{f"TOPICS_{name.upper()}": name for name in TOPICS_LIMITS},
     "RATE_LIMIT_MAX_REQUESTS": "request_limit",
     "RATE_LIMIT_WINDOW_MS": "request_window_ms",
     "WEBHOOK_MAX_RETRIES": "webhook_retries",
@@ -290,6 +312,14 @@ SETTINGS: Final = (
         Words("K,..."),
         "Keys of which a topics client must know one: KEY, KEY:SCOPES or KEY:SCOPES:PREFIXES "
         "(also TOPICS_API_KEYS).",
+    ),
+    *(
+        Setting(
+            name,
+            Size(0, BODY_MEMORY_MAX),
+            f"{what}, 0 for no limit (also TOPICS_{name.upper()}).",
+        )
+        for name, what in TOPICS_LIMITS.items()
     ),
     Setting(
         "request_limit",

@@ -11,6 +11,7 @@ from jobyard.config import (
     KIB,
     MIB,
     SETTINGS,
+    TOPICS_LIMITS,
     Choice,
     Config,
     Settled,
@@ -103,6 +104,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "metrics_auth": ("true", True),
         "cors_origin": ("https://example.com", "https://example.com"),
         "topics_key": ("k:read", "k:read"),
+        **dict.fromkeys(TOPICS_LIMITS, ("7", 7)),
         "request_limit": ("500", 500),
         "request_window_ms": ("1000", 1000),
         "frame_timeout_ms": ("300", 300),
@@ -127,6 +129,13 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
             assert getattr(settled.config, setting.name) == value
             assert getattr(Config(), setting.name) != value
         (desk.folder / "jobyard.toml").unlink()
+
+
+@pytest.mark.parametrize("name", TOPICS_LIMITS)
+def test_limits_of_topics_are_read_under_the_original_name_too(desk: Desk, name: str) -> None:
+    settled = desk.settle(environ={f"TOPICS_{name.upper()}": "0"})
+    assert getattr(settled.config, name) == 0
+    assert "is not a size" in desk.refusal(environ={f"TOPICS_{name.upper()}": "many"})
 
 
 def test_every_door_is_a_setting() -> None:

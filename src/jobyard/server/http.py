@@ -6,6 +6,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from jobyard.config import BODY_MEMORY_MAX, Config
 from jobyard.engine.yard import Yard
 from jobyard.server.committer import Committer
 from jobyard.sessions.bunqueue.door import BunqueueDoor
@@ -14,7 +15,7 @@ from jobyard.sessions.bunqueue.http import install as install_bunqueue
 from jobyard.sessions.http import openapi
 from jobyard.sessions.http.door import HttpDoor, Stopwatch
 from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.topics.door import Lots, TopicsDoor
+from jobyard.sessions.topics.door import Limits, Lots, TopicsDoor
 from jobyard.sessions.topics.table import install as install_topics
 
 
@@ -41,6 +42,18 @@ class ServerLots(Lots):
     def draw(self, size: i64) -> bytes:
         """Return so many random bytes."""
         return secrets.token_bytes(size)
+
+
+def set_limits(config: Config, http: HttpDoor, limits: Limits) -> None:
+    """Let callers use up as much as is configured."""
+    limits.topics = config.max_topics
+    limits.routers = config.max_routers
+    limits.watches = config.max_watch_sessions
+    limits.streams = config.max_sse_connections
+    limits.streams_per_key = config.max_sse_connections_per_key
+    limits.waiting_per_key = config.max_inflight_per_key
+    limits.total_bytes = config.max_total_bytes
+    http.body_max = config.max_body_bytes or BODY_MEMORY_MAX
 
 
 def open_http(

@@ -25,7 +25,7 @@ from jobyard.journal.journal import Journal
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from jobyard.server.facts import ProcessFacts
-from jobyard.server.http import ServerStopwatch, open_http
+from jobyard.server.http import ServerStopwatch, open_http, set_limits
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
@@ -124,6 +124,7 @@ class Server:
         topics = TopicsDoor(self._yard, now_ms)
         topics.keys = read_keys(config.topics_key)
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
+        set_limits(config, self._http, topics.limits)
         self._entrances: dict[str, Entrance] = {
             "beanstalk": BeanstalkEntrance(door),
             "bunqueue": BunqueueEntrance(self._bunqueue),

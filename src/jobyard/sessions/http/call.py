@@ -55,6 +55,14 @@ class Pending:
 
 
 @trait
+class Slot:
+    """Something of which there are only so many, held for as long as a call is not answered."""
+
+    def free(self) -> None:
+        """Make room for another."""
+
+
+@trait
 class TakenOver:
     """A connection that no longer speaks HTTP."""
 
@@ -90,6 +98,8 @@ class Call:
         # Who asks, in the words of the API that let them in.
         self.identity: object = None
         self.pending: Pending | None = None
+        # Freed when the call has ended, however it does.
+        self.slot: Slot | None = None
         self.is_answered: bool = False
         self.is_streaming: bool = False
         # There may be something to send whenever the connection is called back.
@@ -185,6 +195,13 @@ class Call:
         self.is_answered = True
         self.pending = None
         self.session.write_stream_end(self)
+
+    def let_go(self) -> None:
+        """Free what was held for this call."""
+        slot = self.slot
+        if slot is not None:
+            self.slot = None
+            slot.free()
 
     def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
         """Switch to another protocol; what follows on the connection is its input."""

@@ -35,6 +35,7 @@ class HttpDoor:
         self.yard = yard
         self.routes = routes
         self.stopwatch = stopwatch
+        self.body_max: i64 = BODY_MAX
         self.is_draining: bool = False
         self.sessions_count: i64 = 0
         self.requests_count: i64 = 0

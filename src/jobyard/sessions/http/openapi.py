@@ -194,7 +194,7 @@ def _responses(route: Route, names: _Names, locks: tuple[int, ...]) -> dict[str,
         by_status[status] = _contents({JSON: schema} if schema else {}, names)
     for text in shape.texts:
         by_status.setdefault(200, {})[text] = {"type": "string"}
-    for status in shape.refusals + locks:
+    for status in shape.refusals + area.refusals(route) + locks:
         by_status[status] = {JSON: refusal}
     return {str(status): _response(status, by_status[status]) for status in sorted(by_status)}
 

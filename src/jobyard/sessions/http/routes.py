@@ -50,6 +50,10 @@ class Area:
         """Return the schema of a body that says no."""
         return {}
 
+    def refusals(self, route: Route) -> tuple[int, ...]:  # noqa: ARG002  the trait's
+        """Return the statuses of answers that say no to any route."""
+        return ()
+
     def answer_schema(self) -> Schema:
         """Return the schema of any other body, where a route says nothing of its own."""
         return {}

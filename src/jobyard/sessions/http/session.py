@@ -16,7 +16,6 @@ from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver
 from jobyard.sessions.http.door import (
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
-    BODY_MAX,
     HEAD_MS_MAX,
     HttpDoor,
 )
@@ -76,7 +75,7 @@ class HttpSession(Session):
     def __init__(self, door: HttpDoor, peer: Peer) -> None:
         super().__init__(peer)
         self.door = door
-        self._reader = HttpReader(BODY_MAX)
+        self._reader = HttpReader(door.body_max)
         self._call: Call | None = None
         self._other: TakenOver | None = None
         # Came with the request that handed the connection over.
@@ -242,6 +241,7 @@ class HttpSession(Session):
         call = self._call
         if call is not None:
             self._call = None
+            call.let_go()
             pending = call.pending
             call.pending = None
             call.is_answered = True
@@ -365,6 +365,8 @@ class HttpSession(Session):
         self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
 
     def _end_call(self, call: Call, *, keep_alive: bool) -> None:
+        if call.slot is not None:
+            call.let_go()
         if self._call is call:
             self._call = None
         if not keep_alive:

@@ -3,13 +3,16 @@
 import json
 from typing import Final, final
 
-from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.call import JSON, Call, HttpRefused
 from jobyard.sessions.http.routes import OPEN, Area, Route, Schema
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import Key, find_key
+from jobyard.wire.accept import admits
 from jobyard.wire.http1 import parse_query
 
 _BEARER: Final = "bearer "
+# What most clients say they take.
+ANYTHING: Final = "*/*"
 # Any key will do: what it opens is asked later.
 ANY_KEY: Final = "any"
 # What a topic may be called.
@@ -46,8 +49,13 @@ class TopicsArea(Area):
 
     def admit(self, call: Call, route: Route) -> None:
         """Refuse a caller without a key, or whose key does not open this."""
+        if route.action == OPEN:
+            return
+        accept = call.header("accept")
+        if accept and accept not in (ANYTHING, JSON) and not route.is_stream:
+            _check_accept(accept, call, route)
         keys = self.door.keys
-        if not keys or route.action == OPEN:
+        if not keys:
             return
         key = find_key(keys, _shown_key(call, route))
         if key is None:
@@ -78,11 +86,24 @@ class TopicsArea(Area):
         """Return the schema of what stands in braces."""
         return NAME if name == "topic" else super().segment_schema(name)
 
+    def refusals(self, route: Route) -> tuple[int, ...]:
+        """Return the statuses of answers that say no to any route."""
+        return () if route.action == OPEN else (406,)
+
     def scopes(self, route: Route) -> list[str] | None:
         """Return what a caller's key must allow; None if no key is asked for."""
         if not self.door.keys or route.action == OPEN:
             return None
         return [] if route.action == ANY_KEY else route.action.split("+")
+
+
+def _check_accept(accept: str, call: Call, route: Route) -> None:
+    """Refuse a caller who takes nothing of what there is; streams look for themselves."""
+    if call.request.is_upgrade:
+        return
+    kinds = (JSON, *route.shape.texts)
+    if not any(admits(accept, kind) for kind in kinds):
+        raise HttpRefused(406, "not_acceptable", f"the answer is {' or '.join(kinds)}")
 
 
 def _shown_key(call: Call, route: Route) -> str:

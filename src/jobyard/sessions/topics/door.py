@@ -24,6 +24,24 @@ class Lots:
 
 
 @final
+class Limits:
+    """How much of each there may be, 0 for no limit; and how much of some there is."""
+
+    def __init__(self) -> None:
+        self.topics: i64 = 100_000
+        self.routers: i64 = 10_000
+        self.watches: i64 = 10_000
+        self.streams: i64 = 10_000
+        self.streams_per_key: i64 = 1000
+        self.waiting_per_key: i64 = 1000
+        self.total_bytes: i64 = 0
+        # Of all bytes: the sum, and until when it is good.
+        self.bytes_sum: i64 = 0
+        self.sum_until_ms: i64 = 0
+        self.streams_count: i64 = 0
+
+
+@final
 class TopicsDoor:
     """The topics API of one yard."""
 
@@ -35,7 +53,7 @@ class TopicsDoor:
         self.lots = Lots()
         self.news = QueueNews(yard.bus)
         self.watches: dict[str, Watch] = {}
-        self.sockets_count: i64 = 0
+        self.limits = Limits()
 
     def wall_ms(self, steady_ms: i64) -> i64:
         """Return a steady time as the clock on the wall shows it."""

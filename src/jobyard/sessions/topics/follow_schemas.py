@@ -154,7 +154,7 @@ FOLLOW_SHAPES: Final[dict[str, Shape]] = {
         refusals=(*BODY_REFUSALS, 404, 429),
     ),
     "GET /v0/watch/{wid}": Shape(
-        query=(_LAST_ID,), answers={}, texts=(EVENT_STREAM,), refusals=(401, 404, 406)
+        query=(_LAST_ID,), answers={}, texts=(EVENT_STREAM,), refusals=(401, 404, 429)
     ),
     "GET /v0/ws": Shape(answers={101: {}}, refusals=(400, 403, 426, 429)),
     "GET /v0/routers": Shape(query=(*PAGING, *_ENDS), answers={200: _ROUTERS}, refusals=(400,)),

@@ -73,6 +73,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_queue_leases_in_flight": int(yard.leased_count),
         "topics_routers": len(yard.routers.by_name),
         "topics_watch_sessions": len(door.watches),
+        "topics_sse_connections": int(door.limits.streams_count),
         "topics_ready": 0 if call.session.door.is_draining else 1,
         "topics_recovery_progress": 1,
         "topics_uptime_ms": int(call.now_ms - door.started_ms),

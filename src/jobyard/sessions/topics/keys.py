@@ -8,6 +8,8 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from jobyard.errors import StartRefused
 
 READ: Final = "read"
@@ -27,6 +29,9 @@ class Key:
         self.digest: bytes = sha256(text.encode()).digest()
         self.scopes = scopes
         self.prefixes = prefixes
+        # Of those who show it: streams that are open, and calls that are not answered yet.
+        self.streams_count: i64 = 0
+        self.waiting_count: i64 = 0
 
     def may(self, scope: str) -> bool:
         """Tell whether it opens all that a scope, or several joined by +, stands for."""

@@ -21,6 +21,7 @@ from jobyard.sessions.topics.answers import begin, finish, put_int
 from jobyard.sessions.topics.body import array, invalid, read_body, text, whole
 from jobyard.sessions.topics.find import find_queue, no_topic, queue_of
 from jobyard.sessions.topics.jobs import write_lease
+from jobyard.sessions.topics.limits import hold_wait
 from jobyard.sessions.topics.writes import NODE_MAX
 from jobyard.wire.json_read import JsonFields, integer_at
 from jobyard.wire.json_write import write_int
@@ -46,6 +47,7 @@ def claim(door: TopicsDoor, call: Call) -> None:
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
     if config_of(queue).claim_jitter_ms > 0:
+        hold_wait(door, call)
         terms = claims.terms_of(queue, node, lease_ms)
         _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
         return
@@ -53,6 +55,7 @@ def claim(door: TopicsDoor, call: Call) -> None:
     book = claims.node_book(yard, node)
     taken = claims.claim(yard, queue, node, most, lease_ms, book, call.now_ms)
     if not taken and wait_ms > 0:
+        hold_wait(door, call)
         _Wait(door, call, queue, node, most, lease_ms, call.now_ms + wait_ms)
         return
     answer_claim(door, call, queue, taken)

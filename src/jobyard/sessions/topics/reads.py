@@ -17,6 +17,7 @@ from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
 from jobyard.sessions.topics.find import check_topic_name, find_queue, is_topic, no_topic
 from jobyard.sessions.topics.jobs import earliest_seq, page_of_jobs
+from jobyard.sessions.topics.limits import hold_wait
 from jobyard.sessions.topics.news import QueueReader
 from jobyard.sessions.topics.writes import NODE_MAX, TAG_MAX
 from jobyard.wire.json_write import write_text
@@ -51,6 +52,7 @@ def diff(door: TopicsDoor, call: Call) -> None:
             raise no_topic(name)
         page = page_of_jobs(door, queue, query)
         if wait_ms > 0 and is_all_read(page):
+            hold_wait(door, call)
             _JobWait(door, call, queue, query, call.now_ms + wait_ms)
         else:
             answer_page(call, name, page)
@@ -58,6 +60,7 @@ def diff(door: TopicsDoor, call: Call) -> None:
     log.last_read_ms = call.now_ms
     page = logs.read(yard, log, query, call.now_ms)
     if wait_ms > 0 and is_all_read(page):
+        hold_wait(door, call)
         _Wait(door, call, log, query, call.now_ms + wait_ms)
         return
     answer_page(call, name, page)

@@ -16,6 +16,7 @@ from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import flag, invalid, read_body, text
 from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
 from jobyard.sessions.topics.keys import Key
+from jobyard.sessions.topics.limits import check_routers, check_topics
 from jobyard.sessions.topics.reads import read_match
 from jobyard.sessions.topics.topics import page_cursor, page_size, read_cursor
 from jobyard.wire.http1_target import parse_query
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from jobyard.sessions.topics.door import TopicsDoor
     from jobyard.wire.json_read import JsonFields
 
-ROUTERS_MAX: Final = 10_000
 _INCOMPATIBLE: Final = "topic_exists_incompatible"
 
 
@@ -43,10 +43,10 @@ def put_router(door: TopicsDoor, call: Call) -> None:
     is_missing = router.dest not in yard.logs and find_queue(yard, router.dest) is None
     if is_missing and not router.create_dest:
         raise no_topic(router.dest)
-    if router.name not in yard.routers.by_name and len(yard.routers.by_name) >= ROUTERS_MAX:
-        detail = {"limit": "routers", "max": ROUTERS_MAX}
-        wait = b"Retry-After: 60\r\n"
-        raise HttpRefused(429, "throttled", "there are too many routers", detail, wait)
+    if router.name not in yard.routers.by_name:
+        check_routers(door)
+    if is_missing:
+        check_topics(door)
     try:
         is_new = routers.set_router(yard, router, call.now_ms)
     except routers.RouterCycle as cycle:

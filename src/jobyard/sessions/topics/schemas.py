@@ -532,7 +532,7 @@ def _queue_call(body: Schema, answer: Schema, *, needs_body: bool) -> Shape:
 SHAPES: Final[dict[str, Shape]] = {
     "GET /v0/topics": Shape(query=PAGING, answers={200: _LIST}, refusals=(400,)),
     f"PUT {_ONE}": Shape(
-        WANTED_CONFIG, answers={200: _MADE, 201: _MADE}, refusals=(*BODY_REFUSALS, 409, 507)
+        WANTED_CONFIG, answers={200: _MADE, 201: _MADE}, refusals=(*BODY_REFUSALS, 409, 429, 507)
     ),
     f"GET {_ONE}": Shape(answers={200: _STATE}, refusals=(400, 404)),
     f"DELETE {_ONE}": Shape(query=(_IF_EMPTY,), answers={200: _REMOVED}, refusals=(400, 409, 507)),
@@ -541,13 +541,15 @@ SHAPES: Final[dict[str, Shape]] = {
         needs_body=True,
         query=(_RETURN_SEQS, _KEY),
         answers={200: _WRITTEN, 201: _WRITTEN},
-        refusals=(*BODY_REFUSALS, 404, 422, 503, 507),
+        refusals=(*BODY_REFUSALS, 404, 422, 429, 503, 507),
     ),
-    f"POST {_ONE}/diff": Shape(_READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404)),
+    f"POST {_ONE}/diff": Shape(_READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404, 429)),
     f"POST {_ONE}/delete": Shape(
         _DELETE, needs_body=True, answers={200: _DELETED}, refusals=(*BODY_REFUSALS, 404, 507)
     ),
-    f"POST {_ONE}/claim": _queue_call(_CLAIM, _CLAIMED, needs_body=True),
+    f"POST {_ONE}/claim": Shape(
+        _CLAIM, needs_body=True, answers={200: _CLAIMED}, refusals=(*_QUEUE, 429)
+    ),
     f"POST {_ONE}/ack": _queue_call(_ACK, _ended("Acked", "acked"), needs_body=True),
     f"POST {_ONE}/nack": _queue_call(_NACK, _ended("Nacked", "nacked"), needs_body=True),
     f"POST {_ONE}/extend": _queue_call(_EXTEND, _EXTENDED, needs_body=True),
@@ -556,7 +558,7 @@ SHAPES: Final[dict[str, Shape]] = {
     ),
     f"POST {_ONE}/purge": _queue_call(_PURGE, _counted("Purged", "purged"), needs_body=False),
     f"GET {_ONE}/work": Shape(
-        query=_WORKER, answers={}, texts=(EVENT_STREAM,), refusals=(400, 404, 406, 409)
+        query=_WORKER, answers={}, texts=(EVENT_STREAM,), refusals=(400, 404, 409, 429)
     ),
     "GET /v0/health": Shape(answers={200: _HEALTH}),
     "GET /v0/ready": Shape(answers={200: _READY}, refusals=(503,)),

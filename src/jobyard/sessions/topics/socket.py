@@ -23,6 +23,7 @@ from jobyard.sessions.topics.body import array, flag, invalid, text
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
 from jobyard.sessions.topics.find import check_topic_name, no_topic
 from jobyard.sessions.topics.keys import READ, WRITE
+from jobyard.sessions.topics.limits import StreamSlot
 from jobyard.sessions.topics.reads import LIMIT_MAX
 from jobyard.sessions.topics.watch import (
     BATCH_BYTES_DEFAULT,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from jobyard.model.log import LogPage
     from jobyard.sessions.topics.door import TopicsDoor
 
-SOCKETS_MAX: Final = 10_000
 MESSAGE_MAX: Final = 8 << 20
 PING_MS: Final = 30_000
 
@@ -61,27 +61,23 @@ def open_socket(door: TopicsDoor, call: Call) -> None:
     if origin and origin.partition("://")[2] != call.header("host"):
         # A page of another site must not speak for whoever looks at it.
         raise HttpRefused(403, "forbidden", "this origin may not open a socket")
-    if door.sockets_count >= SOCKETS_MAX:
-        detail: dict[str, object] = {"limit": "sockets", "max": SOCKETS_MAX}
-        wait = b"Retry-After: 60\r\n"
-        raise HttpRefused(429, "throttled", "there are too many sockets", detail, wait)
     lines = handshake(call)
-    call.take_over(101, lines, Socket(door, call).line)
+    call.take_over(101, lines, Socket(door, call, StreamSlot(door, call)).line)
 
 
 @final
 class Socket(Alarm, Talk, Outlet):
     """What is said over one socket. Rings to hear whether the other side is still there."""
 
-    def __init__(self, door: TopicsDoor, call: Call) -> None:
+    def __init__(self, door: TopicsDoor, call: Call, slot: StreamSlot) -> None:
         super().__init__(0, NEVER_MS, 0)
         self._door = door
+        self._slot = slot
         # The call that opened it: whose key it was.
         self._call = call
         self._http = call.session
         self.line = WebSocket(call.session, self, MESSAGE_MAX, call.now_ms)
         self._feed = Feed(door, self)
-        door.sockets_count += 1
         door.yard.arm(self, call.now_ms + PING_MS)
 
     # -- what the line tells -------------------------------------------------------------------
@@ -94,7 +90,7 @@ class Socket(Alarm, Talk, Outlet):
         """Follow nothing any more."""
         self._feed.leave()
         self._door.yard.disarm(self)
-        self._door.sockets_count -= 1
+        self._slot.free()
 
     def ring(self, now_ms: i64) -> None:
         """Look after the other side, and after queues."""

@@ -34,6 +34,7 @@ from jobyard.sessions.topics.find import (
     wanted_config,
 )
 from jobyard.sessions.topics.jobs import earliest_seq, written_ms
+from jobyard.sessions.topics.limits import check_topics
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import write_texts
 
@@ -65,6 +66,7 @@ def put_topic(door: TopicsDoor, call: Call) -> None:
         claim_setup.set_queue_config(yard, queue, config, call.now_ms)
     else:
         created = True
+        check_topics(door)
         make_topic(yard, name, config, call.now_ms)
     out = begin(name)
     put_bool(out, b',"created":', value=created)

@@ -23,6 +23,7 @@ from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
 from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
+from jobyard.sessions.topics.limits import check_watches, hold_stream
 from jobyard.sessions.topics.reads import BYTES_DEFAULT, LIMIT_DEFAULT, LIMIT_MAX, read_nodes
 from jobyard.sessions.topics.work import RETRY_MS, STREAM_HEADERS, check_accept
 from jobyard.wire.http1_target import parse_query
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from jobyard.sessions.topics.door import TopicsDoor
 
 TOPICS_MAX: Final = 256
-WATCHES_MAX: Final = 10_000
 WATCH_MS: Final = 300_000
 WID_BYTES: Final = 16
 BATCH_BYTES_DEFAULT: Final = 256 << 10
@@ -131,10 +131,7 @@ def create(door: TopicsDoor, call: Call) -> None:
     terms = Terms(fields, LIMIT_DEFAULT, BATCH_BYTES_DEFAULT)
     is_lenient = parse_query(call.request.query).get("lenient") == "true"
     cursors = read_cursors(door, call, fields, terms, is_lenient=is_lenient)
-    if len(door.watches) >= WATCHES_MAX:
-        detail: dict[str, object] = {"limit": "watch_sessions", "max": WATCHES_MAX}
-        wait = b"Retry-After: 60\r\n"
-        raise HttpRefused(429, "throttled", "there are too many watches", detail, wait)
+    check_watches(door)
     drawn = urlsafe_b64encode(door.lots.draw(WID_BYTES)).rstrip(b"=")
     wid = "wid_" + drawn.decode()
     door.watches[wid] = Watch(door, wid, call.identity, cursors, heartbeat_ms, call.now_ms)
@@ -177,6 +174,8 @@ def stream(door: TopicsDoor, call: Call) -> None:
         # Who only asks whether there is such a watch ends nobody's stream.
         call.answer_stream_head(EVENT_STREAM, STREAM_HEADERS)
         return
+    if not watch.is_shown():
+        hold_stream(door, call)
     watch.open_stream(call)
 
 
@@ -216,10 +215,16 @@ class Watch(Alarm):
         """Show what is new on this call, and on no other."""
         stream = self._stream
         if stream is not None:
+            # What it held goes over to the next, for which there may be no other room.
+            stream.hand_slot(call)
             stream.end(b"stream_replaced", b"another stream shows this watch", call.now_ms)
         self._rewind(call.header("last-event-id"))
         self._door.yard.disarm(self)
         self._stream = _Stream(self._door, self, call)
+
+    def is_shown(self) -> bool:
+        """Tell whether a stream shows it now."""
+        return self._stream is not None
 
     def stream_ended(self, now_ms: i64) -> None:
         """Wait for the next stream."""
@@ -292,6 +297,11 @@ class _Stream(Alarm, Pending, Outlet):
     def hurry(self, now_ms: i64) -> None:
         """End the stream: the server stops, or nobody listens any more."""
         self.end(b"server_shutting_down", b"the server stops", now_ms)
+
+    def hand_slot(self, call: Call) -> None:
+        """Leave to another call the place that this one has among all streams."""
+        call.slot = self._call.slot
+        self._call.slot = None
 
     def end(self, code: bytes, message: bytes, now_ms: i64) -> None:
         """End the stream, and say why."""

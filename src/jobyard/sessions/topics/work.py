@@ -21,7 +21,9 @@ from jobyard.sessions.topics.body import invalid
 from jobyard.sessions.topics.find import queue_of
 from jobyard.sessions.topics.jobs import write_lease
 from jobyard.sessions.topics.leases import CLAIM_MAX
+from jobyard.sessions.topics.limits import hold_stream
 from jobyard.sessions.topics.writes import NODE_MAX
+from jobyard.wire.accept import admits
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import quoted
 from jobyard.wire.sse import comment, event, retry
@@ -45,13 +47,13 @@ def work(door: TopicsDoor, call: Call) -> None:
         raise invalid(f"node must be given, with at most {NODE_MAX} bytes")
     most = max(1, min(_number(asked, "max", 1), CLAIM_MAX))
     lease_ms = clamp_lease_ms(_number(asked, "lease_ms", config_of(queue).lease_ms))
+    hold_stream(door, call)
     _Work(door, call, queue, node, most, lease_ms)
 
 
 def check_accept(call: Call) -> None:
     """Refuse a caller who could not read a stream of events."""
-    accept = call.header("accept")
-    if accept and EVENT_STREAM not in accept and "*/*" not in accept and "text/*" not in accept:
+    if not admits(call.header("accept"), EVENT_STREAM):
         raise HttpRefused(406, "not_acceptable", f"the answer is {EVENT_STREAM}")
 
 

@@ -35,6 +35,7 @@ from jobyard.sessions.topics.find import (
 )
 from jobyard.sessions.topics.jobs import earliest_seq
 from jobyard.sessions.topics.keys import ADMIN
+from jobyard.sessions.topics.limits import check_bytes, check_topics
 from jobyard.wire.json_read import JsonFields, read_object
 from jobyard.wire.json_write import write_int
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
@@ -108,16 +109,21 @@ def write_records(
         if not may_create:
             raise no_topic(name)
         config = _new_config(call, wanted)
+        check_topics(door)
         is_log = config.type != QUEUE
     try:
         if is_log:
             rows = [_row(one, node) for one in given]
+            if door.limits.total_bytes > 0:
+                check_bytes(door, sum(len(row.data) + len(row.meta) for row in rows), now_ms)
             if config is not None:
                 sizes = [len(row.data) + len(row.meta) for row in rows]
                 _make(yard, name, config, sizes, now_ms)
             written = _write_log(door, name, rows, key, now_ms)
         else:
             records = [_record(one, node) for one in given]
+            if door.limits.total_bytes > 0:
+                check_bytes(door, sum(len(one.data) + len(one.meta) for one in records), now_ms)
             if config is not None:
                 sizes = [len(one.data) + len(one.meta) for one in records]
                 _make(yard, name, config, sizes, now_ms)

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from jobyard.model.router import Router
-from jobyard.sessions.topics.routers import ROUTERS_MAX
 from tests.support.bare_streams import Site
 
 
@@ -119,10 +117,13 @@ def test_what_cannot_be_is_refused_in_its_own_words() -> None:
 
 def test_there_are_only_so_many_routers() -> None:
     site = site_with("a", "b")
-    for i in range(ROUTERS_MAX):
-        site.yard.routers.by_name[f"r{i}"] = Router(f"r{i}", "a", f"d{i}")
-    status, answer = lead(site, "a", "b")
+    site.door.limits.routers = 1
+    assert lead(site, "a", "b", "ab")[0] == 201
+    status, answer = lead(site, "a", "c", "ac")
     assert (status, answer["error"]["code"]) == (429, "throttled")
+    assert answer["error"]["detail"] == {"limit": "max_routers", "max": 1}
+    assert "c" not in site.yard.logs
+    assert lead(site, "a", "b", "ab", preserve_tag=False)[0] == 200
 
 
 def test_routers_are_listed_by_page_and_by_their_ends() -> None:

@@ -385,7 +385,7 @@ def test_a_close_is_answered_and_the_end() -> None:
     assert talk.line.session.is_finished
     talk.line.close()
     assert site.yard.logs["a"].readers == {}
-    assert site.door.sockets_count == 0
+    assert site.door.limits.streams_count == 0
     assert len(site.yard.timers.items) == 0
 
 

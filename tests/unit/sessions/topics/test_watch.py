@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobyard.sessions.http.session import STREAM_MAX
-from jobyard.sessions.topics.watch import TOPICS_MAX, WATCH_MS, WATCHES_MAX
+from jobyard.sessions.topics.watch import TOPICS_MAX, WATCH_MS
 from tests.support.bare_streams import Event, Site
 from tests.support.memory_storage import MemoryStorage
 
@@ -106,12 +106,11 @@ def test_a_topic_that_is_not_there_is_refused_or_left_out() -> None:
 def test_there_are_only_so_many_watches() -> None:
     site = Site()
     site.write("a", 1)
+    site.door.limits.watches = 1
     begin(site, {"a": {}})
-    only = next(iter(site.door.watches.values()))
-    site.door.watches.update((f"wid_{i}", only) for i in range(WATCHES_MAX - 1))
     status, answer = site.ask("POST", "/v0/watch", {"topics": {"a": {}}})
     assert (status, answer["error"]["code"]) == (429, "throttled")
-    assert answer["error"]["detail"] == {"limit": "watch_sessions", "max": WATCHES_MAX}
+    assert answer["error"]["detail"] == {"limit": "max_watch_sessions", "max": 1}
 
 
 # -- what is shown ---------------------------------------------------------------------------------
