@@ -23,6 +23,14 @@ class YardFull(Refused):
     """No room for another job: the disk is full or the memory budget is used up."""
 
 
+class NameTaken(YardFull):
+    """The name is that of a log, where no job has room."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is a log and takes no jobs")
+        self.name = name
+
+
 class StorageFull(Exception):
     """The disk has no room for a new file; files that exist keep the space they reserved."""
 

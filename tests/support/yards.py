@@ -46,6 +46,7 @@ from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
 from jobyard.model.rules import Group, Rules
+from jobyard.model.topic import BARRED
 from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
 from jobyard.sessions.session import Peer
@@ -277,7 +278,7 @@ def _queue_facts(name: str, queue: Queue) -> Snapshot:
         found[f"keys {name}"] = tuple((key, int(job.id)) for key, job in owners)
     if queue.rules is not None and is_ruled(queue.rules):
         found[f"rules {name}"] = _rules_facts(queue.rules)
-    if queue.config is not None:
+    if queue.config is not None and queue.config is not BARRED:
         found[f"topic {name}"] = _topic_facts(queue)
     return found
 

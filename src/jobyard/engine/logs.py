@@ -97,6 +97,7 @@ def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopi
     else:
         log.incarnation = yard.stamp(now_ms)
     yard.logs[name] = log
+    yard.bar(name)
     return log
 
 
@@ -133,6 +134,7 @@ def drop_log(
         log.batch = journal.open_number
         yard.log_numbers.pop(log.number, None)
     del yard.logs[log.name]
+    yard.unbar(log.name)
     log.is_dropped = True
     if log.alarm is not None:
         yard.disarm(log.alarm)

@@ -12,7 +12,7 @@ from jobyard.engine.bus import DUPLICATED, PUSHED, Event
 from jobyard.engine.floors import floors_room, remember_floors
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import POLICIES_MAX, Yard
-from jobyard.errors import YardFull
+from jobyard.errors import NameTaken, YardFull
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
 from jobyard.model.entry import POLICY
@@ -23,7 +23,7 @@ from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.roster import Roster, weight_of
-from jobyard.model.topic import DISCARD_REJECT, TopicConfig
+from jobyard.model.topic import BARRED, DISCARD_REJECT, TopicConfig
 
 # Jobs that are looked at together where the oldest have to make way.
 _OLDEST: Final = 64
@@ -90,13 +90,17 @@ def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
 
 
 def make_way(yard: Yard, queue: Queue, count: i64, size: i64, room: i64, now_ms: i64) -> None:
-    """Let the oldest jobs go where a queue may not hold so many more; TopicFull changes nothing.
+    """Let the oldest jobs go where a queue may not hold so many more.
+
+    TopicFull changes nothing, nor does NameTaken, for a queue whose name is that of a log.
 
     `size` is that of bodies and metas, `room` what they need of the journal: made here too, so that
     who goes and who comes stand in one batch.
     """
     config = queue.config
     assert config is not None
+    if config is BARRED:
+        raise NameTaken(queue.name)
     victims = _victims(yard, queue, config, count, size)
     if victims:
         make_room(yard, room + _eviction_room(queue, victims), now_ms)

@@ -9,14 +9,17 @@ from jobyard.engine.yard import Yard
 from jobyard.model.entry import GROUP, SETTINGS
 from jobyard.model.queue import Queue
 from jobyard.model.rules import DEFAULTS, Bucket, Group, Rules, Settings
+from jobyard.model.topic import BARRED
 
 
 def open_queue(yard: Yard, name: str) -> Queue:
-    """Return the queue of that name, making it if need be."""
+    """Return the queue of that name, making it if need be; that of a log takes no jobs."""
     queue = yard.queues.get(name)
     if queue is None:
         queue = Queue(name)
         yard.queues[name] = queue
+        if name in yard.logs:
+            queue.config = BARRED
     return queue
 
 
@@ -48,7 +51,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         queue.users_count > 0
         or queue.watchers_count > 0
         or queue.is_pinned
-        or queue.config is not None
+        or (queue.config is not None and queue.config is not BARRED)
         or queue.jobs_count() > 0
         or (queue.rules is not None and is_ruled(queue.rules))
     ):

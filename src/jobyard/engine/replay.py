@@ -445,6 +445,8 @@ class Replay:
         self._recall_ruled()
         load_entries(yard, self._now_ms)
         self._logs.finish(self._now_ms, is_clean=self._clean_at + 1 == self.records_count)
+        for log in yard.logs:
+            yard.bar(log)
         load_routers(yard, self._now_ms)
         if "" in yard.queues:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")

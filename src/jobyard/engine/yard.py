@@ -49,6 +49,7 @@ from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.pages import Pages
 from jobyard.model.queue import Book, Holder, Lease, Queue
 from jobyard.model.router import Routers
+from jobyard.model.topic import BARRED
 
 if TYPE_CHECKING:
     from jobyard.engine.alarm import Keeper
@@ -154,6 +155,18 @@ class Yard:
         """Take an item out of the timers."""
         if item.pos >= 0:
             self.timers.remove(item)
+
+    def bar(self, name: str) -> None:
+        """Let a queue take no jobs: its name is that of a log now. One that has jobs goes on."""
+        queue = self.queues.get(name)
+        if queue is not None and queue.config is None and queue.jobs_count() == 0:
+            queue.config = BARRED
+
+    def unbar(self, name: str) -> None:
+        """Let a queue take jobs again: there is no log of that name any more."""
+        queue = self.queues.get(name)
+        if queue is not None and queue.config is BARRED:
+            queue.config = None
 
     # -- what records do ----------------------------------------------------------------------
 

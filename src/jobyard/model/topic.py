@@ -97,6 +97,10 @@ def decode_config(data: bytes) -> TopicConfig:
     return config
 
 
+# In the place of a queue's configuration: its name is that of a log, and it takes no jobs.
+BARRED: Final = TopicConfig()
+
+
 def read_config(given: dict[str, object]) -> TopicConfig:
     """Return the configuration that a client describes; what it leaves out has its default."""
     config = TopicConfig()

@@ -16,7 +16,7 @@ from jobyard.engine.move import kick, kick_job, remove
 from jobyard.engine.put import put
 from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
 from jobyard.engine.take import cancel_wait, take, take_job, wait
-from jobyard.errors import NotFound, Refused, StorageFull, YardFull
+from jobyard.errors import NameTaken, NotFound, Refused, StorageFull, YardFull
 from jobyard.model.extra import Outcome
 from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
@@ -295,8 +295,8 @@ class BeanstalkSession(Session, Holder):
                 data[start:end],
                 now_ms,
             )
-        except YardFull:
-            self._say(OUT_OF_MEMORY)
+        except YardFull as full:
+            self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else OUT_OF_MEMORY)
             return
         out = self.out
         out.write(b"INSERTED ")

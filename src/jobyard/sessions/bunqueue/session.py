@@ -12,10 +12,10 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.bus import Event, Listener
 from jobyard.engine.end import drop_holder, hand_over
-from jobyard.engine.queues import drop_watch
+from jobyard.engine.queues import drop_if_idle, drop_watch
 from jobyard.engine.take import cancel_wait
 from jobyard.engine.waits import JobWait, Patient
-from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Terms, Waiter
@@ -246,10 +246,19 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             return
         try:
             self._dispatch(request)
+        except NameTaken as taken:
+            self._refuse_taken(request, taken)
         except (YardFull, StorageFull):
             self.refuse(request.req_id, STORAGE_FULL)
         except Refused as refusal:
             self.refuse(request.req_id, str(refusal))
+
+    def _refuse_taken(self, request: Request, taken: NameTaken) -> None:
+        """Say that a name is no queue's, and forget the one that was made for this request."""
+        self.refuse(request.req_id, str(taken))
+        queue = self.yard.queues.get(taken.name)
+        if queue is not None:
+            drop_if_idle(self.yard, queue)
 
     def _dispatch(self, request: Request) -> None:
         name = request.name

@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from jobyard.engine import claim_setup, logs
 from jobyard.engine.yard import Yard
 from jobyard.model.queue import Queue
-from jobyard.model.topic import LOG, BadConfig, TopicConfig, is_topic_name, read_config
+from jobyard.model.topic import BARRED, LOG, BadConfig, TopicConfig, is_topic_name, read_config
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import invalid
@@ -27,7 +27,8 @@ def is_topic(queue: Queue) -> bool:
 
     One that a client of another door only looks at is in nobody's way.
     """
-    return queue.config is not None or queue.next_seq > 1
+    config = queue.config
+    return (config is not None and config is not BARRED) or queue.next_seq > 1
 
 
 def find_queue(yard: Yard, name: str) -> Queue | None:

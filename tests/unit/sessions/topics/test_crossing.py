@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.bare_topics import BareTopics, Caller
+from tests.support.memory_storage import MemoryStorage
 
 
 @pytest.fixture
@@ -207,3 +208,63 @@ def test_names_of_other_doors_that_no_topic_may_have_are_not_shown(
     assert api.ask("GET", "/v0/topics/a%2Fb").refusal == (400, "invalid_request")
     assert api.ask("DELETE", "/v0/topics/a%2Fb").refusal == (400, "invalid_request")
     producer.leave()
+
+
+# -- names of logs ---------------------------------------------------------------------------------
+
+
+NO_JOBS = "log is a log and takes no jobs"
+
+
+def test_a_log_takes_no_jobs_from_any_door(site: BareTopics, api: Caller) -> None:
+    api.put("log")
+    beanstalk = site.beanstalk()
+    assert beanstalk.say(b"use log\r\nput 0 0 60 1\r\n1\r\n") == b"USING log\r\nDRAINING\r\n"
+    bunqueue = site.bunqueue()
+    assert bunqueue.refused("PUSH", queue="log", data={}) == NO_JOBS
+    assert bunqueue.refused("PUSHB", queue="log", jobs=[{"data": {}}]) == NO_JOBS
+    flow = [{"queue": "other", "id": "a"}, {"queue": "log", "id": "b", "parentIds": ["a"]}]
+    assert bunqueue.ask("PUSHF", jobs=flow)["ok"] is False
+    assert beanstalk.say(b"watch log\r\nreserve-with-timeout 0\r\n").endswith(b"TIMED_OUT\r\n")
+    assert api.state("log")["count"] == 0
+    assert [one["topic"] for one in api.ask("GET", "/v0/topics").json["topics"]] == ["log"]
+    beanstalk.leave()
+    assert "log" not in site.yard.queues
+    api.write("log", 1)
+    assert [one["data"] for one in api.diff("log")["records"]] == [1]
+
+
+def test_a_cron_whose_queue_is_a_log_waits_until_it_is_none(site: BareTopics, api: Caller) -> None:
+    api.put("log")
+    bunqueue = site.bunqueue()
+    bunqueue.ok("Cron", name="c", queue="log", data={}, repeatEvery=1000)
+    site.tick(5000)
+    assert api.state("log")["type"] == "log"
+    assert bunqueue.ok("PULL", queue="log")["job"] is None
+    api.ask("DELETE", "/v0/topics/log")
+    site.tick(5000)
+    assert bunqueue.pull("log")["queue"] == "log"
+
+
+def test_a_tube_in_use_is_shut_while_there_is_a_log_of_its_name(
+    site: BareTopics, api: Caller
+) -> None:
+    beanstalk = site.beanstalk()
+    assert beanstalk.say(b"use t\r\n") == b"USING t\r\n"
+    api.put("t")
+    assert beanstalk.say(b"put 0 0 60 1\r\n1\r\n") == b"DRAINING\r\n"
+    api.ask("DELETE", "/v0/topics/t")
+    assert beanstalk.say(b"put 0 0 60 1\r\n1\r\n").startswith(b"INSERTED")
+    assert api.ask("PUT", "/v0/topics/t", {}).refusal == (409, "topic_exists_incompatible")
+    assert api.write("t", 2)["seqs"] == [2]
+    assert api.state("t")["type"] == "queue"
+
+
+def test_a_log_takes_no_jobs_after_a_restart_either() -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("log")
+    site = site.again()
+    said = site.beanstalk().say(b"use log\r\nput 0 0 60 1\r\n1\r\n")
+    assert said == b"USING log\r\nDRAINING\r\n"
+    assert site.bunqueue().refused("PUSH", queue="log", data={}) == NO_JOBS
+    site.check()

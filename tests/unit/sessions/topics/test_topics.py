@@ -369,7 +369,7 @@ def test_the_list_can_be_narrowed(api: Caller) -> None:
 
 def test_a_topic_stands_once_in_the_list(site: BareTopics, api: Caller) -> None:
     api.put("t")
-    site.bunqueue().push("t", 1)
+    site.beanstalk().say(b"use t\r\nwatch t\r\n")
     assert names(api, "?prefix=t") == ["t"]
 
 
