@@ -260,10 +260,15 @@ class BareTopics:
     """Yard and HTTP port of one boot."""
 
     def __init__(
-        self, storage: Storage | None = None, now_ms: int = NOW_MS, *, keys: str = ""
+        self,
+        storage: Storage | None = None,
+        now_ms: int = NOW_MS,
+        *,
+        keys: str = "",
+        ids_ahead: bool = False,
     ) -> None:
         self.storage = storage
-        self.others = BareBunqueue(storage, now_ms)
+        self.others = BareBunqueue(storage, now_ms, ids_ahead=ids_ahead)
         self.yard = self.others.yard
         self.journal = self.yard.journal
         self.topics = TopicsDoor(self.yard, now_ms)

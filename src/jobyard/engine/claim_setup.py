@@ -26,7 +26,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue, Waiter
 from jobyard.model.roster import Roster
 from jobyard.model.stock import Stock, Write
-from jobyard.model.topic import DISCARD_OLD, QUEUE, TopicConfig, decode_config
+from jobyard.model.topic import DISCARD_OLD, FSYNC, QUEUE, TopicConfig, decode_config
 
 # Keys of writes that are remembered for a queue; beyond these the oldest goes.
 WRITES_MAX: Final = 100_000
@@ -91,6 +91,7 @@ def set_queue_config(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64)
 
 def _configure(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64) -> None:
     queue.config = config
+    queue.is_synced = config.durability == FSYNC
     stock = stock_of(queue)
     oldest = roster_of(queue).oldest()
     alarm = stock.alarm
@@ -145,6 +146,7 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
         journal.drop_entry(CONFIG, queue.name.encode())
         journal.drop_entry(FLOORS, queue.name.encode())
     queue.config = None
+    queue.is_synced = False
     queue.stock = None
     queue.roster = None
     # Who still uses the queue at another door goes on with it under a new number.

@@ -492,6 +492,7 @@ def read(yard: Yard, log: LogTopic, query: LogQuery, now_ms: i64) -> LogPage:
     """Return records after a cursor, at least one if there is one for this reader."""
     trim(yard, log, now_ms)
     page = LogPage(log.next_seq - 1, log.earliest_seq, log.batch)
+    page.is_synced = log.config.durability == FSYNC
     after: i64 = max(query.from_seq, 0)
     if after > page.head_seq:
         page.tombstone = gap(page, 1, log.earliest_seq - 1, RECREATED)

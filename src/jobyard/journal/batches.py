@@ -109,6 +109,9 @@ class Batches:
         self.spares: list[str] = []
         # A batch that must be on disk before any answer: it reserves the seqs of a log.
         self.sync_wanted: i64 = 0
+        # A batch with something that is answered for only once it is on the disk, though the class
+        # of the server asks for less; 0 if nobody appended such a thing since it was last taken.
+        self.raised: i64 = 0
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
 
@@ -344,6 +347,17 @@ class Batches:
     def is_answered_early(self) -> bool:
         """Tell whether an answer may precede the sync of what it answers for."""
         return self._ids_ahead
+
+    def raise_to(self, number: i64) -> None:
+        """Have the answers of whoever runs now wait until batch `number` is on the disk."""
+        if self._ids_ahead:
+            self.raised = max(self.raised, number)
+
+    def take_raised(self) -> i64:
+        """Return the batch that answers of whoever has just run must see on the disk, or 0."""
+        raised = self.raised
+        self.raised = 0
+        return raised
 
     def seal_segment(self, segment: Segment) -> None:
         """Line up the seal of a segment that gets no more batches."""

@@ -3,6 +3,9 @@
 An answer is bytes and the number of the batch it waits for. Answers of one connection leave in
 the order they were written; connections do not wait for each other. There is no future, task or
 callback per request: a release walks the connections that hold something, once per commit.
+
+What is safe is for the committer to say: on the disk, or in the kernel. Where the second is enough
+for most, an answer may still ask for the first, and the gate remembers that somebody does.
 """
 
 from typing import final
@@ -25,6 +28,7 @@ class Outbox:
     def __init__(self, gate: "Gate", sink: Sink) -> None:
         self._gate = gate
         self._sink = sink
+        # The batch each answer waits for; below zero if that must be on the disk, safe or not.
         self._numbers: list[i64] = []
         self._chunks: list[bytes] = []
         self.held_bytes: i64 = 0
@@ -44,13 +48,29 @@ class Outbox:
         self._chunks.append(data)
         self.held_bytes += len(data)
 
-    def release(self, safe: i64) -> bool:
+    def hand_synced(self, data: bytes, number: i64, synced: i64) -> None:
+        """Send `data` when batch `number` is safe, `synced` on the disk, and all before it gone."""
+        gate = self._gate
+        if synced <= gate.durable:
+            self.hand(data, number)
+            return
+        # One sync brings both there.
+        number = max(number, synced)
+        gate.sync_asked = max(gate.sync_asked, number)
+        if not self._chunks:
+            gate.held.append(self)
+        self._numbers.append(-number)
+        self._chunks.append(data)
+        self.held_bytes += len(data)
+
+    def release(self, safe: i64, durable: i64) -> bool:
         """Send what may go; True if something still waits."""
         numbers = self._numbers
         if not numbers:
             return False
         if len(numbers) == 1:
-            if numbers[0] > safe:
+            only = numbers[0]
+            if only > safe or -only > durable:
                 return True
             data = self._chunks.pop()
             numbers.pop()
@@ -59,7 +79,7 @@ class Outbox:
             return False
         count = 0
         for number in numbers:
-            if number > safe:
+            if number > safe or -number > durable:
                 break
             count += 1
         if count > 0:
@@ -79,17 +99,26 @@ class Outbox:
 
 @final
 class Gate:
-    """The mark up to which answers may go, and the connections that hold some back."""
+    """The marks up to which answers may go, and the connections that hold some back."""
 
     def __init__(self) -> None:
         self.safe: i64 = 0
+        # What is on the disk. Behind `safe` where answers may precede the sync.
+        self.durable: i64 = 0
+        # The newest batch that an answer waits for to be on the disk.
+        self.sync_asked: i64 = 0
         self.held: list[Outbox] = []
 
     def release(self, safe: i64) -> None:
-        """Raise the mark and send what it lets through. Called once per commit."""
+        """Raise both marks and send what they let through. Called once per commit."""
+        self.release_up_to(safe, safe)
+
+    def release_up_to(self, safe: i64, durable: i64) -> None:
+        """Raise the marks where what is safe may not be on the disk yet, and send what may go."""
         self.safe = safe
+        self.durable = durable
         held = self.held
         self.held = []
         for outbox in held:
-            if outbox.release(safe):
+            if outbox.release(safe, durable):
                 self.held.append(outbox)

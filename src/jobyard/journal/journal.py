@@ -56,7 +56,9 @@ from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic, WriteKey
 from jobyard.model.log_chunk import ROW_WEIGHT, LogRows
+from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue
+from jobyard.model.topic import FSYNC
 
 
 @final
@@ -121,6 +123,8 @@ class Journal(Batches):
         job.batch = number
         self.appended = number
         self.records_count += 1
+        if self._ids_ahead and (job.queue.is_synced or job.policy.flags & DURABLE):
+            self.raised = number
 
     def append_lease(self, lease: Lease) -> None:
         """Append a hand-over. Nobody waits for it, and a full disk goes without it."""
@@ -297,6 +301,8 @@ class Journal(Batches):
         log.batch = self.open_number
         self.appended = self.open_number
         self.records_count += 1
+        if self._ids_ahead and log.config.durability == FSYNC:
+            self.raised = self.open_number
 
     def append_dropped(self, segment: Segment) -> None:
         """Append that a segment goes."""

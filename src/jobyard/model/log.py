@@ -101,8 +101,9 @@ class LogPage:
         self.tombstone: Tombstone | None = None
         # Records looked at, shown or not.
         self.scanned: i64 = 0
-        # The batch that must be safe before anyone is told.
+        # The batch that must be safe before anyone is told, or even on the disk.
         self.batch: i64 = batch
+        self.is_synced: bool = False
 
 
 @final

@@ -160,6 +160,8 @@ class Queue(Item):
         self.sweep: Item | None = None
         # Its configuration as a topic; None where nobody configured it.
         self.config: TopicConfig | None = None
+        # Whether what is done to its jobs is answered only once it is on the disk, by any server.
+        self.is_synced: bool = False
         # What is counted of it as a topic; None until somebody uses it as one.
         self.stock: Stock | None = None
         # Shared with whatever queue has this name later.

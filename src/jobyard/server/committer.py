@@ -2,7 +2,8 @@
 
 At the end of every turn in which someone waits: one write, one sync, one release. While syncs are
 quick they run inline, which costs less than a thread switch; once they are slow they run in the one
-worker thread, and what arrives meanwhile is the next batch. No timer delays a commit.
+worker thread, and what arrives meanwhile is the next batch. No timer delays a commit. In class os
+a write is enough, and a sync is made at intervals, or as in class sync while an answer asks for it.
 
 A failed write or sync raises StorageFailed out of the turn, before any answer: the server stops.
 """
@@ -115,8 +116,8 @@ class Committer(Commits):
         self.commits_count = 0
 
     def mean_sync_us(self) -> int:
-        """Return how long a sync takes these days; 0 if none is waited for."""
-        return int(self._mean_sync_s * 1e6) if self._durability == SYNC else 0
+        """Return how long a sync takes these days; 0 if there was none."""
+        return int(self._mean_sync_s * 1e6)
 
     def turn(self, now_ms: int) -> int:
         """Commit what someone waits for; return when to be called again at the latest.
@@ -183,13 +184,18 @@ class Committer(Commits):
         journal.write_pending()
         self._yard.bodies.cool()
         self.commits_count += 1
+        self._sync()
+        if not self._is_syncing:
+            self._gate.release(journal.durable)
+
+    def _sync(self) -> None:
+        """Sync at once, or have it done where that is slow."""
         if not self._is_inline:
             self._sync_in_thread()
             return
         started = time.perf_counter()
         self._sync_all()
         self._note_sync(time.perf_counter() - started)
-        self._gate.release(journal.durable)
 
     def _sync_all(self) -> None:
         journal = self._journal
@@ -216,9 +222,12 @@ class Committer(Commits):
     def _on_synced(self, number: int, id_limit: int, took_s: float) -> None:
         self._is_syncing = False
         self._note_sync(took_s)
-        self._journal.mark_durable(number, id_limit)
+        journal = self._journal
+        journal.mark_durable(number, id_limit)
         if self._durability == SYNC:
-            self._gate.release(self._journal.durable)
+            self._gate.release(journal.durable)
+        else:
+            self._gate.release_up_to(journal.written, journal.durable)
 
     def _note_sync(self, took_s: float) -> None:
         self._mean_sync_s += (took_s - self._mean_sync_s) * 0.1
@@ -242,14 +251,14 @@ class Committer(Commits):
         elif journal.ids_at_risk() and journal.durable < journal.written:
             # An id past the limit the disk knows could be issued twice after a power cut.
             self._sync_all()
-        elif (
-            journal.durable < journal.written
-            and not self._is_syncing
-            and now_ms - self._synced_ms >= self._interval_ms
-        ):
-            self._synced_ms = now_ms
-            self._sync_in_thread()
-        self._gate.release(journal.written)
+        elif journal.durable < journal.written and not self._is_syncing:
+            if self._gate.sync_asked > journal.durable:
+                self._synced_ms = now_ms
+                self._sync()
+            elif now_ms - self._synced_ms >= self._interval_ms:
+                self._synced_ms = now_ms
+                self._sync_in_thread()
+        self._gate.release_up_to(journal.written, journal.durable)
 
     # -- spare files ---------------------------------------------------------------------------
 

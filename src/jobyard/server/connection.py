@@ -48,6 +48,7 @@ class Connection(Stirrable):
         self._recv: Callable[[int], bytes] = sock.recv
         self._send: Callable[[bytes], int] = sock.send
         self._outbox = Outbox(loop.gate, self)
+        self._journal = loop.turns.yard.journal
         self._backlog: bytes = b""
         self._backlog_since_ms: i64 = 0
         self._events: int = READABLE | LAST_SENT
@@ -118,8 +119,10 @@ class Connection(Stirrable):
     def _after_run(self, now_ms: i64) -> None:
         """Send what the session wrote, and decide whether it may read on."""
         session = self._session
+        if self._journal.raised > 0:
+            session.await_synced(self._journal.take_raised())
         if len(session.out) > 0:
-            self._outbox.hand(session.take_output(), session.awaits)
+            session.hand_output(self._outbox)
         if self.is_closed:
             return
         if session.is_finished:

@@ -152,7 +152,7 @@ class Server:
         recovered = open_yard(yard, storage, self._clock.now_ms())
         gc.enable()
         self._yard = yard
-        self._gate.safe = journal.durable
+        self._gate.release(journal.durable)
         self._tell_recovery(recovered, time.perf_counter() - started)
         worker = Worker(self._wake)
         self._committer = Committer(

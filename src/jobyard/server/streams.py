@@ -200,8 +200,11 @@ class _Ears(Stirrable):
 
     def _after_run(self) -> None:
         session = self._session
+        journal = self._turns.turns.yard.journal
+        if journal.raised > 0:
+            session.await_synced(journal.take_raised())
         if len(session.out) > 0:
-            self._outbox.hand(session.take_output(), session.awaits)
+            session.hand_output(self._outbox)
         self._turns.schedule()
         unsent = self.unsent_size()
         if session.is_finished:

@@ -59,6 +59,8 @@ class Turns:
     def begin(self, now_ms: i64) -> None:
         """Fire what is due."""
         tick(self.yard, now_ms)
+        # What time does is answered to nobody.
+        self.yard.journal.raised = 0
         if now_ms >= self._second_ms:
             self._second_ms = now_ms + 1000
             if self.on_second is not None:

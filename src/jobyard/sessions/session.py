@@ -5,7 +5,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.journal.gate import Sink
+from jobyard.journal.gate import Outbox, Sink
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -43,6 +43,8 @@ class Session:
         self.out = BytesWriter()
         # The newest batch that anything in `out` discloses.
         self.awaits: i64 = 0
+        # The newest batch that must be on the disk first, though less is enough for others.
+        self.awaits_synced: i64 = 0
         # No more input counts: close once the output has gone.
         self.is_finished: bool = False
         # There is input to go on with once the output has gone.
@@ -73,7 +75,21 @@ class Session:
         raise NotImplementedError
 
     def take_output(self) -> bytes:
-        """Return what is to be sent once `awaits` is safe."""
+        """Return what is to be sent once `awaits` is safe, and `awaits_synced` on the disk."""
         data = self.out.getvalue()
         self.out.truncate(0)
         return data
+
+    def await_synced(self, number: i64) -> None:
+        """Send nothing of the output before batch `number` is on the disk."""
+        self.awaits_synced = max(self.awaits_synced, number)
+
+    def hand_output(self, outbox: Outbox) -> None:
+        """Hand what is to be sent to an outbox, with what it waits for."""
+        if self.awaits_synced == 0:
+            outbox.hand(self.take_output(), self.awaits)
+        else:
+            synced = self.awaits_synced
+            # What comes later waits behind it.
+            self.awaits_synced = 0
+            outbox.hand_synced(self.take_output(), self.awaits, synced)

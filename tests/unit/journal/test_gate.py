@@ -90,6 +90,46 @@ def test_a_connection_that_is_gone_gets_nothing_and_is_forgotten() -> None:
     assert gate.held == []
 
 
+def test_an_answer_may_wait_for_the_disk_where_others_go_before_it() -> None:
+    gate = Gate()
+    careful, careful_wire = pair(gate)
+    plain, plain_wire = pair(gate)
+    careful.hand_synced(b"c", 3, 3)
+    plain.hand(b"p", 3)
+    gate.release_up_to(3, 0)
+    assert (careful_wire.sent, plain_wire.sent) == ([], [b"p"])
+    assert gate.sync_asked == 3
+    assert gate.held == [careful]
+    gate.release_up_to(4, 3)
+    assert careful_wire.sent == [b"c"]
+    assert gate.held == []
+
+
+def test_answers_behind_one_that_waits_for_the_disk_wait_too() -> None:
+    gate = Gate()
+    outbox, wire = pair(gate)
+    outbox.hand(b"a", 1)
+    outbox.hand_synced(b"b", 2, 1)
+    outbox.hand(b"c", 1)
+    gate.release_up_to(9, 1)
+    assert wire.sent == [b"a"]
+    gate.release_up_to(9, 2)
+    assert wire.sent == [b"a", b"bc"]
+
+
+def test_an_answer_that_is_on_the_disk_asks_for_nothing() -> None:
+    gate = Gate()
+    gate.release_up_to(7, 5)
+    outbox, wire = pair(gate)
+    outbox.hand_synced(b"a", 7, 5)
+    assert wire.sent == [b"a"]
+    assert gate.sync_asked == 0
+    outbox.hand_synced(b"b", 8, 5)
+    assert wire.sent == [b"a"]
+    gate.release_up_to(8, 5)
+    assert wire.sent == [b"a", b"b"]
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 8), st.booleans()), max_size=60))
 def test_answers_leave_in_order_and_never_before_they_are_safe(
     steps: list[tuple[int, int, bool]],
@@ -111,6 +151,34 @@ def test_answers_leave_in_order_and_never_before_they_are_safe(
             wanted = b"".join(data for _, data in answers[:ahead])
             assert b"".join(wire.sent) == wanted
             assert outbox.held_bytes == len(b"".join(data for _, data in answers)) - len(wanted)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 8)), max_size=60))
+def test_answers_of_both_kinds_leave_in_order_and_in_time(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    gate = Gate()
+    outbox, wire = pair(gate)
+    handed: list[tuple[int, int, bytes]] = []
+    safe = durable = 0
+    for number, (kind, batch, synced) in enumerate(steps):
+        data = b"%d," % number
+        if kind == 0:
+            safe = max(safe, batch)
+            durable = max(durable, min(synced, safe))
+            gate.release_up_to(safe, durable)
+        elif kind == 1:
+            handed.append((batch, 0, data))
+            outbox.hand(data, batch)
+        else:
+            # What was on the disk when it was handed over binds no more.
+            handed.append((batch, max(batch, synced) if synced > durable else 0, data))
+            outbox.hand_synced(data, batch, synced)
+        ahead = next(
+            (i for i, (wanted, disk, _) in enumerate(handed) if wanted > safe or disk > durable),
+            None,
+        )
+        assert b"".join(wire.sent) == b"".join(data for _, _, data in handed[:ahead])
 
 
 def test_the_seam_takes_anything_and_does_nothing() -> None:

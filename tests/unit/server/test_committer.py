@@ -8,12 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
+from jobyard.engine.claim_setup import open_topic_queue
 from jobyard.errors import StorageFailed
 from jobyard.journal.gate import Gate, Outbox, Sink
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from tests.support.memory_storage import MemoryStorage
+from tests.support.topics import config
 from tests.support.yards import NOW_MS, OpenYard
 
 WAIT_S = 10.0
@@ -115,7 +117,8 @@ class Desk:
         """Run a command and hand its answer to the gate, as a connection does."""
         self.client.session.receive(data, NOW_MS)
         session = self.client.session
-        self.outbox.hand(session.take_output(), session.awaits)
+        session.await_synced(self.journal.take_raised())
+        session.hand_output(self.outbox)
 
     def put(self, body: bytes = b"x") -> None:
         self.say(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
@@ -312,6 +315,75 @@ def test_in_class_os_ids_are_on_disk_before_they_run_out() -> None:
     cut = desk.storage.cut_off()
     again = OpenYard(cut, ids_ahead=True)
     assert again.journal.next_id > (1 << 18) + 5
+
+
+def careful_desk(durability: str = OS) -> Desk:
+    """Return a desk with nothing left to sync, whose queue `default` asks for syncs."""
+    desk = Desk(durability)
+    open_topic_queue(desk.site.yard, "default", config(durable=True), NOW_MS)
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    desk.storage.calls.clear()
+    return desk
+
+
+def test_in_class_os_an_answer_may_ask_for_a_sync() -> None:
+    desk = careful_desk()
+    desk.put()
+    desk.committer.turn(NOW_MS + 1)
+    assert desk.take_calls() == ["write", "sync"]
+    assert desk.heard.data.startswith(b"INSERTED")
+    assert desk.committer.mean_sync_us() > 0
+    desk.say(b"use other\r\n")
+    desk.put()
+    desk.committer.turn(NOW_MS + 2)
+    assert desk.take_calls() == ["write"], "nobody asked for this sync"
+    assert desk.heard.data.count(b"INSERTED") == 2
+
+
+def test_in_class_os_one_sync_serves_all_who_ask_while_others_pass() -> None:
+    desk = careful_desk()
+    desk.storage.sync_s = SLOW_S
+    desk.put()
+    desk.committer.turn(NOW_MS + 1)
+    desk.storage.sync_s = 0.0
+    desk.heard.data = b""
+    desk.put()
+    desk.committer.turn(NOW_MS + 2)
+    assert len(desk.worker.waiting) == 1, "a slow sync belongs to the thread"
+    desk.put()
+    desk.put()
+    other = Heard()
+    Outbox(desk.gate, other).hand(b"other", desk.journal.appended)
+    desk.committer.turn(NOW_MS + 3)
+    assert other.data == b"other"
+    assert desk.heard.data == b""
+    assert len(desk.worker.waiting) == 1
+    desk.worker.work()
+    desk.worker.collect()
+    assert desk.heard.data.count(b"INSERTED") == 1, "the later ones were not in that sync"
+    desk.committer.turn(NOW_MS + 3)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == 3
+    assert desk.gate.held == []
+
+
+def test_in_class_sync_nothing_is_asked_for_beyond_it() -> None:
+    desk = careful_desk(SYNC)
+    desk.put()
+    assert desk.journal.raised == 0
+    desk.committer.turn(NOW_MS + 1)
+    assert desk.take_calls() == ["write", "sync"]
+    assert desk.gate.sync_asked == 0
+    assert desk.heard.data.startswith(b"INSERTED")
+
+
+def test_class_off_does_not_sync_for_those_who_ask_either() -> None:
+    desk = careful_desk(OFF)
+    desk.put()
+    desk.committer.turn(NOW_MS + 1)
+    assert desk.take_calls() == ["write"]
+    assert desk.heard.data.startswith(b"INSERTED")
 
 
 def test_class_off_never_syncs() -> None:

@@ -133,6 +133,37 @@ def test_an_answer_waits_for_its_batch(hall: Hall) -> None:
     assert line.hear(6) == b"answer"
 
 
+def test_only_who_asked_for_the_disk_waits_for_it(hall: Hall) -> None:
+    journal = hall.turns.yard.journal
+    careful, plain = hall.connect(), hall.connect()
+
+    def ask() -> None:
+        journal.raised = 7
+        careful.session.say(b"careful", awaits=7)
+
+    careful.session.on_data = ask
+    plain.session.on_data = lambda: plain.session.say(b"plain", awaits=7)
+    careful.client.send(b"x")
+    hall.turn_until(lambda: careful.session.heard == b"x")
+    plain.client.send(b"x")
+    hall.turn_until(lambda: plain.session.heard == b"x")
+    hall.gate.release_up_to(7, 6)
+    assert plain.hear(5) == b"plain"
+    with pytest.raises(BlockingIOError):
+        careful.client.recv(100)
+    hall.gate.release_up_to(7, 7)
+    assert careful.hear(7) == b"careful"
+
+
+def test_what_time_does_holds_back_no_answer(hall: Hall) -> None:
+    line = hall.connect()
+    hall.turns.yard.journal.raised = 7
+    line.session.on_data = lambda: line.session.say(b"answer")
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.session.heard == b"x")
+    assert line.hear(6) == b"answer"
+
+
 def test_answers_keep_their_order_whatever_they_wait_for(hall: Hall) -> None:
     line = hall.connect()
     answers = iter([(b"first", 9), (b"second", 3), (b"third", 0)])

@@ -17,6 +17,7 @@ from jobyard.model.extra import (
 )
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue, Terms
 from jobyard.model.rules import DAY_MS, NO_LIMIT, Bucket
 from jobyard.sessions.bunqueue import kin, options
@@ -101,6 +102,7 @@ def push_wish(
     if extra is not None:
         owner = stand_in(yard, queue, wish, now_ms)
         if owner is not None:
+            _promise_alike(yard, owner, wish)
             return owner
     job = enter(yard, queue, wish, now_ms)
     if extra is not None:
@@ -109,6 +111,12 @@ def push_wish(
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
+
+
+def _promise_alike(yard: Yard, owner: Job, wish: Wish) -> None:
+    """Answer for the job that stands for another as for that other: not before it is as safe."""
+    if wish.policy.flags & DURABLE or owner.policy.flags & DURABLE or owner.queue.is_synced:
+        yard.journal.raise_to(owner.batch)
 
 
 def check_group_size(queue: Queue, wish: Wish, fields: Fields) -> None:
@@ -205,7 +213,9 @@ def _enter_one(
         ties.resolve(extra)
     before = kin.namesake(yard, wish)
     job = stand_in(yard, queue, wish, now_ms)
-    if job is None:
+    if job is not None:
+        _promise_alike(yard, job, wish)
+    else:
         _forget_gone(yard, extra)
         job = enter(yard, queue, wish, now_ms)
         kin.welcome(yard, job, ties.parents.get(place), before, entry, now_ms)

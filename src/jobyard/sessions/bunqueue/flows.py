@@ -80,6 +80,8 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
             drop_if_idle(yard, queue)
         raise
     door.pushed_count += len(jobs)
+    # A flow is as safe as a single job that asks to be durable.
+    yard.journal.raise_to(yard.journal.appended)
     # As they were put, before anyone who waits gets hold of them.
     shown: list[object] = [job_value(door, job) for job in jobs]
     flows.serve(yard, list(dict.fromkeys(queues)), now_ms)

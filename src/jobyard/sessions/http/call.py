@@ -118,10 +118,12 @@ class Call:
         """Tell whether only the head of the answer is asked for."""
         return self.request.method == "HEAD"
 
-    def await_batch(self, number: i64) -> None:
-        """Send nothing of the answer before batch `number` is safe."""
+    def await_batch(self, number: i64, *, is_synced: bool = False) -> None:
+        """Send nothing of the answer before batch `number` is safe; `is_synced`: on the disk."""
         session = self.session
         session.awaits = max(session.awaits, number)
+        if is_synced and session.door.yard.journal.is_answered_early():
+            session.await_synced(number)
 
     def await_news(self) -> None:
         """Send nothing more before all that happens up to then is safe, though not appended yet."""

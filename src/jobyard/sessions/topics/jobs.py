@@ -45,6 +45,7 @@ def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
         queue.stock.last_read_ms = yard.now_ms
     head = queue.next_seq - 1
     page = LogPage(head, earliest_seq(queue), yard.journal.newest())
+    page.is_synced = queue.is_synced
     page.next_from_seq = query.from_seq
     if query.from_seq > head:
         page.tombstone = gap(page, 1, page.earliest_seq - 1, RECREATED)

@@ -15,7 +15,7 @@ from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, wait
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Queue, Terms, Waiter
-from jobyard.model.topic import FSYNC, LEASE_MS_MAX, clamp_lease_ms
+from jobyard.model.topic import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import begin, finish, put_int
 from jobyard.sessions.topics.body import array, invalid, read_body, text, whole
@@ -185,7 +185,7 @@ def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease])
         out.write(b"{")
         write_lease(out, door, lease)
         out.write(b"}")
-        call.await_batch(lease.job.batch)
+        call.await_batch(lease.job.batch, is_synced=queue.is_synced)
     put_int(out, b'],"count":', len(taken))
     put_int(out, b',"ready":', claims.counts(queue).ready)
     finish(call, out)
@@ -257,8 +257,8 @@ def purge(door: TopicsDoor, call: Call) -> None:
 def _answer_count(door: TopicsDoor, call: Call, queue: Queue, key: bytes, count: i64) -> None:
     out = begin(queue.name)
     put_int(out, key, count)
-    call.await_batch(door.yard.journal.newest())
-    finish(call, out, is_synced=config_of(queue).durability == FSYNC)
+    call.await_batch(door.yard.journal.newest(), is_synced=queue.is_synced)
+    finish(call, out, is_synced=queue.is_synced)
 
 
 def _node(fields: JsonFields) -> str:
@@ -295,8 +295,9 @@ def _answer_ended(call: Call, queue: Queue, key: bytes, ended: claims.Ended) -> 
     counts = claims.counts(queue)
     put_int(out, b',"ready":', counts.ready)
     put_int(out, b',"in_flight":', counts.in_flight)
-    call.await_batch(ended.batch)
-    finish(call, out, is_synced=ended.done > 0 and config_of(queue).durability == FSYNC)
+    is_synced = ended.done > 0 and queue.is_synced
+    call.await_batch(ended.batch, is_synced=is_synced)
+    finish(call, out, is_synced=is_synced)
 
 
 def _write_skipped(out: BytesWriter, skipped: list[int]) -> None:

@@ -8,7 +8,6 @@ from mypy_extensions import i64
 
 from jobyard.engine import claims, logs
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.claim_setup import config_of
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.model.log import LogPage, LogQuery, LogReader, LogTopic, Tombstone
 from jobyard.model.topic import FSYNC
@@ -117,7 +116,7 @@ def answer_page(call: Call, name: str, page: LogPage) -> None:
     else:
         write_tombstone(out, page.tombstone)
     put_int(out, b',"lag":', page.head_seq - page.next_from_seq)
-    call.await_batch(page.batch)
+    call.await_batch(page.batch, is_synced=page.is_synced)
     finish(call, out)
 
 
@@ -286,8 +285,8 @@ def delete(door: TopicsDoor, call: Call) -> None:
         put_int(out, b',"head_seq":', queue.next_seq - 1)
         put_int(out, b',"count":', counts.count)
         put_int(out, b',"bytes":', counts.bytes)
-        is_synced = config_of(queue).durability == FSYNC
-    call.await_batch(yard.journal.newest())
+        is_synced = queue.is_synced
+    call.await_batch(yard.journal.newest(), is_synced=is_synced)
     finish(call, out, is_synced=is_synced)
 
 

@@ -201,7 +201,7 @@ class Socket(Alarm, Talk, Outlet):
         out.write(b',"topic":')
         out.write(quoted(name))
         put_written(out, written, has_seqs=flag(fields, b"return_seqs", otherwise=True))
-        self._call.await_batch(written.batch)
+        self._call.await_batch(written.batch, is_synced=written.is_synced)
         self._send(out)
 
     def _topic(self, fields: JsonFields) -> str:
@@ -239,7 +239,7 @@ class Socket(Alarm, Talk, Outlet):
         put_int(out, b'],"from_seq":', from_seq)
         put_int(out, b',"to_seq":', page.next_from_seq)
         put_int(out, b',"head_seq":', page.head_seq)
-        self._call.await_batch(page.batch)
+        self._call.await_batch(page.batch, is_synced=page.is_synced)
         self._send(out)
 
     def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
@@ -252,7 +252,7 @@ class Socket(Alarm, Talk, Outlet):
         """Send that something was missed."""
         out = _begin_about(b"tombstone", cursor)
         write_gap(out, page, gap)
-        self._call.await_batch(page.batch)
+        self._call.await_batch(page.batch, is_synced=page.is_synced)
         self._send(out)
 
     def send_deleted(self, cursor: Cursor) -> None:

@@ -72,7 +72,7 @@ def put_topic(door: TopicsDoor, call: Call) -> None:
     put_bool(out, b',"created":', value=created)
     out.write(b',"config":')
     out.write(_printed(config.fields()))
-    call.await_batch(yard.journal.newest())
+    call.await_batch(yard.journal.newest(), is_synced=config.durability == FSYNC)
     finish(call, out, 201 if created else 200)
 
 
@@ -237,6 +237,9 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
         count = claims.counts(queue).count
     if if_empty and count > 0:
         raise HttpRefused(409, "topic_not_empty", f"{name} holds {count} records")
+    is_synced = (
+        log.config.durability == FSYNC if log is not None else queue is not None and queue.is_synced
+    )
     removed = drop_routers_of(yard, name)
     out = begin(name)
     put_bool(out, b',"deleted":', value=drop_topic(yard, name, call.now_ms))
@@ -244,7 +247,7 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
         door.news.tell(queue)
     out.write(b',"routers_removed":')
     write_texts(out, removed)
-    call.await_batch(yard.journal.newest())
+    call.await_batch(yard.journal.newest(), is_synced=is_synced)
     finish(call, out)
 
 

@@ -353,7 +353,7 @@ class _Stream(Alarm, Pending, Outlet):
         put_int(out, b'],"from_seq":', from_seq)
         put_int(out, b',"to_seq":', page.next_from_seq)
         put_int(out, b',"head_seq":', page.head_seq)
-        self._call.await_batch(page.batch)
+        self._call.await_batch(page.batch, is_synced=page.is_synced)
         self._send(cursor, b"record", out)
 
     def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
@@ -366,7 +366,7 @@ class _Stream(Alarm, Pending, Outlet):
         """Send that something was missed."""
         out = _begin(cursor)
         write_gap(out, page, gap)
-        self._call.await_batch(page.batch)
+        self._call.await_batch(page.batch, is_synced=page.is_synced)
         self._send(cursor, b"tombstone", out)
 
     def send_deleted(self, cursor: Cursor) -> None:

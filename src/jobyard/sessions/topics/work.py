@@ -117,7 +117,7 @@ class _Work(Worker, Pending):
         out.write(b",")
         write_lease(out, self._door, lease)
         out.write(b"}")
-        self._call.await_batch(lease.job.batch)
+        self._call.await_batch(lease.job.batch, is_synced=self._queue.is_synced)
         self._call.send(event(str(int(lease.job.key)).encode(), b"job", out.getvalue()))
         self._heartbeat.begin(lease.started_ms)
 

@@ -86,7 +86,7 @@ def write(door: TopicsDoor, call: Call) -> None:
     written = write_records(door, call, name, fields, header, call.now_ms)
     out = begin(name)
     put_written(out, written, has_seqs=has_seqs)
-    call.await_batch(written.batch)
+    call.await_batch(written.batch, is_synced=written.is_synced)
     finish(call, out, 201 if written.is_created else 200, is_synced=written.is_synced)
 
 
@@ -240,7 +240,7 @@ def _write_queue(
         raise topic_full(config, counts.count, counts.bytes, seqs) from None
     written = Written(done.first_seq, done.last_seq, done.batch, is_deduped=done.is_deduped)
     written.head_seq = queue.next_seq - 1
-    written.is_synced = config.durability == FSYNC
+    written.is_synced = queue.is_synced
     return written
 
 
