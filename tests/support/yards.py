@@ -46,7 +46,7 @@ from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
 from jobyard.model.rules import Group, Rules
-from jobyard.model.topic import BARRED
+from jobyard.model.topic import BARRED, EPHEMERAL
 from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
 from jobyard.sessions.session import Peer
@@ -409,6 +409,8 @@ def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
     in_memory = sum(int(job.size) for job in jobs if job.body is not None)
     in_memory += sum(int(log.memory) for log in yard.logs.values())
     assert yard.bodies.in_memory == in_memory
+    ephemeral = [log for log in yard.logs.values() if log.config.durability == EPHEMERAL]
+    assert yard.bodies.pinned == sum(int(log.memory) for log in ephemeral)
 
 
 def _recount_queue(queue: Queue, jobs: list[Job]) -> None:

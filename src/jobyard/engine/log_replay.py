@@ -29,7 +29,7 @@ from jobyard.journal.segment import Segment
 from jobyard.model.entry import CONFIG
 from jobyard.model.log import LogTopic, WriteKey
 from jobyard.model.log_chunk import CHUNK_ROWS, ROW_WEIGHT, LogRows
-from jobyard.model.topic import LOG, TopicConfig, decode_config
+from jobyard.model.topic import EPHEMERAL, LOG, TopicConfig, decode_config
 
 
 @final
@@ -199,8 +199,13 @@ class LogReplay:
     def _settle(self, log: LogTopic, now_ms: i64, *, is_clean: bool) -> None:
         yard = self._yard
         log.is_filling = False
-        if not is_clean:
+        is_ephemeral = log.config.durability == EPHEMERAL
+        if is_ephemeral or not is_clean:
             log.next_seq = max(log.next_seq, log.seq_limit)
+        if is_ephemeral:
+            # What there was is lost, and who reads on from there is told.
+            log.is_written = False
+            log.cap_floor = log.next_seq
         log.limit_before = log.seq_limit
         log.kill_below(log.floor())
         log.sweep()

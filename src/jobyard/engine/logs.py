@@ -4,6 +4,9 @@ A seq is given once. Where an answer may come before its sync, seqs are reserved
 of the log, and after a crash the rest of the block is left out. A record that has left by cap or
 time leaves a floor behind, and who reads from below is told; a deleted one leaves nothing.
 
+The records of an ephemeral log are in memory only: the journal knows its name, its configuration
+and the seqs reserved for it, and a restart is told as a gap. A log holds records of one kind.
+
 Invariant: the newest floors and the next seq stand in the head of the log, or in a write since then
 that still holds a record.
 """
@@ -18,7 +21,7 @@ from jobyard.engine.alarm import Alarm
 from jobyard.engine.log_read import collect, label_of
 from jobyard.engine.log_text import cool
 from jobyard.engine.yard import Yard
-from jobyard.errors import StorageFull, YardFull
+from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.log_record import LABEL_SIZE_MAX, Erased, head_bytes, log_length
 from jobyard.journal.record import ENTRY_SIZE
 from jobyard.model.entry import CONFIG
@@ -41,12 +44,16 @@ from jobyard.model.log import (
     next_alive,
 )
 from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
-from jobyard.model.topic import DISCARD_OLD, DISK, FSYNC, TopicConfig
+from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
 # Seqs reserved ahead at the least; a crash leaves out no more than twice as many.
 SEQ_BLOCK: Final = 4096
 # Records whose time is over are let go of this often when nobody reads or appends.
 TRIM_MS: Final = 1000
+
+
+class HoldsRecords(Refused):
+    """Records are where the class of their log had them put, and stay there."""
 
 
 @final
@@ -102,14 +109,22 @@ def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopi
 
 
 def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> None:
-    """Replace the configuration of a log, and let go of what the new one allows no more."""
+    """Replace the configuration of a log, and let go of what the new one allows no more.
+
+    HoldsRecords if those there are would have to move between memory and disk.
+    """
     journal = yard.journal
     trim(yard, log, now_ms)
+    is_moving = (config.durability == EPHEMERAL) != (log.config.durability == EPHEMERAL)
+    if is_moving and log.count > 0:
+        raise HoldsRecords
     if journal.is_on:
-        try:
-            journal.set_entry(CONFIG, log.name.encode(), config.encode())
-        except StorageFull as error:
-            raise YardFull from error
+        value = config.encode()
+        if not journal.admit(head_bytes(log) + ENTRY_SIZE + len(log.name) + len(value), now_ms):
+            raise YardFull
+        if is_moving:
+            _change_kind(yard, log)
+        journal.set_entry(CONFIG, log.name.encode(), value)
         log.batch = journal.open_number
     log.config = config
     trim(yard, log, now_ms)
@@ -117,6 +132,16 @@ def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> N
         yard.disarm(log.alarm)
     set_alarm(yard, log, now_ms)
     _tell(log)
+
+
+def _change_kind(yard: Yard, log: LogTopic) -> None:
+    """Have an empty log begin anew, in memory or on the disk; what was is told by its head."""
+    log.erased_floor = log.next_seq
+    log.chunks.clear()
+    log.memory = 0
+    settle(yard, log)
+    yard.journal.append_head(log)
+    log.is_written = False
 
 
 def drop_log(
@@ -170,7 +195,10 @@ def settle(yard: Yard, log: LogTopic) -> None:
     """Bring the books up to date after records came or went."""
     if log.freed:
         yard.journal.ledger.free_rows(log)
-    yard.bodies.in_memory += log.memory - log.memory_counted
+    more = log.memory - log.memory_counted
+    yard.bodies.in_memory += more
+    if log.config.durability == EPHEMERAL:
+        yard.bodies.pinned += more
     log.memory_counted = log.memory
 
 
@@ -199,9 +227,6 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
     is_written = _admit(yard, log, items, now_ms)
     if floor > log.earliest_seq:
         log.cap_floor = floor
-        if log.is_written and not is_written:
-            # What is on the disk must not come back, and no record of the rows says so.
-            yard.journal.append_head(log)
     written = _write(yard, log, items, now_ms) if is_written else None
     _apply(yard, log, items, floor, is_written=is_written)
     batch: i64 = log.batch if is_written else _reserved_by(yard, log)
@@ -265,15 +290,22 @@ def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
         raise YardFull
     if not journal.is_on:
         return False
-    is_written = log.config.durability in (DISK, FSYNC)
+    is_written = log.config.durability != EPHEMERAL
+    seq_after: i64 = log.next_seq + len(items.seqs)
+    if not is_written:
+        if not yard.bodies.admits_pinned(items.size):
+            raise YardFull
+        is_reserved = seq_after <= log.limit_before and seq_after + SEQ_BLOCK // 2 <= log.seq_limit
+        if is_reserved and log.onward is None:
+            return False
     room = 2 * head_bytes(log) + (log_length(items) if is_written else 0)
     if log.onward is not None:
         # Copies lie in the same batch, or after a crash nobody would know what was copied.
         room += log.onward.room(len(items.seqs), items.size)
     if not journal.admit(room, now_ms):
         raise YardFull
-    if log.config.durability != FSYNC or journal.is_answered_early():
-        _reserve(yard, log, log.next_seq + len(items.seqs), len(items.seqs))
+    if not is_written or journal.is_answered_early():
+        _reserve(yard, log, seq_after, len(items.seqs))
     return is_written
 
 

@@ -23,12 +23,21 @@ class Bodies:
         self._journal = journal
         self._budget: i64 = budget
         self.in_memory: i64 = 0
+        # How much of it is text that has no place on the disk.
+        self.pinned: i64 = 0
         self._cooling: list[Job] = []
         self._resting: list[Job] = []
 
     def admits(self, size: i64) -> bool:
         """Tell whether a body of `size` may be put."""
         return self._journal.is_on or self.in_memory + size <= self._budget
+
+    def admits_pinned(self, size: i64) -> bool:
+        """Tell whether so much more text may come that will stay in memory.
+
+        It makes bodies and other text go to the disk before their time, but not more than fits.
+        """
+        return self.pinned + size <= self._budget
 
     def keep(self, job: Job) -> None:
         """Count the body of a new job."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from jobyard.engine.logs import drop_log, set_config
+from jobyard.engine.logs import HoldsRecords, drop_log, set_config
 from jobyard.model.log import LogTopic
 from jobyard.model.topic import DISK, EPHEMERAL, FSYNC, MEMORY
 from tests.support.logs import (
@@ -164,18 +164,45 @@ def test_the_number_of_a_dropped_log_is_not_given_again_while_its_records_are_th
     assert_same_after_restart(other)
 
 
-@pytest.mark.parametrize("durability", [MEMORY, EPHEMERAL])
-def test_logs_that_promise_nothing_come_back_empty_and_give_no_seq_twice(durability: str) -> None:
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_an_ephemeral_log_comes_back_empty_and_gives_no_seq_twice(is_clean: bool) -> None:  # noqa: FBT001
     site = OpenYard(MemoryStorage())
-    log = new_log(site, durability=durability)
-    done = write(site, log, *[row(i) for i in range(5000)])
+    log = new_log(site, durability=EPHEMERAL, cap_records=4000)
+    done = write(site, log, *[row(i) for i in range(3000)], key="k")
     assert done.batch <= site.journal.newest()
-    other = again(site)
+    site.commit()
+    for _ in range(1000):
+        last = write(site, log, *[row(i) for i in range(7)]).last_seq
+        if site.journal.has_open_records():
+            site.commit()
+    if is_clean:
+        site.journal.append_clean()
+        site.journal.close()
+    other = OpenYard(storage_of(site).cut_off(), site.now_ms)
+    recount(other.yard)
     log = other.yard.logs["log"]
-    assert log.count == 0
-    assert log.next_seq > 5000
-    page = page_of(other, log, 5000)
-    assert page.tombstone is None
+    assert (log.count, log.config.durability) == (0, EPHEMERAL)
+    assert log.next_seq > last
+    page = page_of(other, log, 3000)
+    assert page.tombstone is not None
+    assert (page.tombstone.gap_from, page.tombstone.gap_to) == (3001, log.next_seq - 1)
+    assert page_of(other, log, int(log.next_seq) - 1).tombstone is None
+    write(other, log, row("new"))
+    assert [item[4] for item in contents(other, log)] == ["new"]
+
+
+def test_a_log_of_class_memory_is_remembered_like_any_other() -> None:
+    site = OpenYard(MemoryStorage())
+    log = new_log(site, durability=MEMORY)
+    assert write(site, log, row(1)).batch == site.journal.open_number
+    assert_same_after_restart(site)
+
+
+def test_in_class_sync_seqs_are_not_reserved_for_what_is_written() -> None:
+    site = OpenYard(MemoryStorage())
+    write(site, new_log(site, durability=DISK), row(1))
+    other = again(site)
+    assert other.yard.logs["log"].next_seq == 2
 
 
 def test_seqs_answered_before_their_sync_are_not_given_again() -> None:
@@ -210,12 +237,46 @@ def test_a_log_whose_durability_changes_keeps_what_was_written() -> None:
     site, log = begin()
     write(site, log, *[row(i) for i in range(5)])
     set_config(site.yard, log, config_of(durability=MEMORY, cap_records=3), site.now_ms)
-    write(site, log, row("lost"))
+    write(site, log, row(6))
     assert seqs(page_of(site, log)) == [4, 5, 6]
+    assert_same_after_restart(site)
+
+
+def test_a_log_that_holds_records_becomes_neither_ephemeral_nor_lasting() -> None:
+    site, log = begin()
+    write(site, log, row(1))
+    with pytest.raises(HoldsRecords):
+        set_config(site.yard, log, config_of(durability=EPHEMERAL), site.now_ms)
+    assert log.config.durability == FSYNC
+    other = new_log(site, "other", durability=EPHEMERAL)
+    write(site, other, row(1))
+    with pytest.raises(HoldsRecords):
+        set_config(site.yard, other, config_of(durability=DISK), site.now_ms)
+    set_config(site.yard, other, config_of(durability=EPHEMERAL, cap_records=1), site.now_ms)
+    assert again(site).yard.logs["other"].config.cap_records == 1
+
+
+def test_an_empty_log_may_become_ephemeral_and_lasting_again() -> None:
+    site, log = begin()
+    write(site, log, *[row(i, tag="t") for i in range(5)])
+    delete_tagged(site, log, "t")
+    set_config(site.yard, log, config_of(durability=EPHEMERAL, cap_records=2), site.now_ms)
+    write(site, log, row("lost"), row("kept"))
+    write(site, log, row("kept too"))
+    recount(site.yard)
     other = again(site)
     log = other.yard.logs["log"]
-    assert seqs(page_of(other, log)) == [4, 5]
-    assert log.next_seq > 6
+    assert log.count == 0
+    first = int(log.next_seq)
+    write(other, log, row("gone"))
+    delete_below(other, log, first + 1)
+    set_config(other.yard, log, config_of(durability=DISK), other.now_ms)
+    write(other, log, row("safe"))
+    third = again(other)
+    log = third.yard.logs["log"]
+    recount(third.yard)
+    assert [(item[0], item[4]) for item in contents(third, log)] == [(first + 1, "safe")]
+    assert page_of(third, log, 6).tombstone is not None, "what a restart took was forgotten"
 
 
 # -- torn tails ------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 import pytest
 
 from jobyard.engine.log_text import text_at
-from jobyard.errors import JournalDamaged
+from jobyard.engine.logs import drop_log
+from jobyard.errors import JournalDamaged, YardFull
 from jobyard.model.log import LogTopic
 from jobyard.model.log_chunk import CHUNK_ROWS
-from jobyard.model.topic import FSYNC, MEMORY
+from jobyard.model.topic import EPHEMERAL, FSYNC
 from tests.support.logs import (
     contents,
     delete_below,
@@ -149,10 +150,34 @@ def test_damaged_text_is_not_given_out() -> None:
 
 
 def test_what_is_in_no_journal_stays_in_memory() -> None:
-    site = OpenYard(MemoryStorage(), budget=0)
-    log = new_log(site, durability=MEMORY)
+    site = OpenYard(MemoryStorage(), budget=1 << 19)
+    log = new_log(site, durability=EPHEMERAL)
+    other = new_log(site, "other")
     for _ in range(30):
         write(site, log, *[row("x" * 50) for _ in range(100)])
+        write(site, other, *[row("x" * 500) for _ in range(100)])
         site.commit()
     assert cold_count(log) == 0
+    assert cold_count(other) > 0
     assert page_of(site, log).count == 3000
+    assert page_of(site, other).count == 3000
+
+
+def test_what_stays_in_memory_is_refused_beyond_the_budget() -> None:
+    site = OpenYard(MemoryStorage(), budget=100_000)
+    log = new_log(site, durability=EPHEMERAL, cap_records=2)
+    other = new_log(site, "other")
+    write(site, log, row("x" * 90_000))
+    with pytest.raises(YardFull):
+        write(site, log, row("y" * 20_000))
+    assert (log.count, log.next_seq) == (1, 2)
+    write(site, other, row("y" * 20_000))
+    site.put(b"z" * 20_000)
+    site.commit()
+    recount(site.yard)
+    delete_below(site, log, 2)
+    write(site, log, row("x" * 90_000))
+    drop_log(site.yard, log, site.now_ms)
+    recount(site.yard)
+    log = new_log(site, "again", durability=EPHEMERAL)
+    write(site, log, row("x" * 90_000))

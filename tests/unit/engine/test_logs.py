@@ -14,7 +14,7 @@ from jobyard.engine.logs import (
 from jobyard.errors import YardFull
 from jobyard.model.log import LogReader, LogTopic, TopicFull, WriteTooLarge
 from jobyard.model.log_chunk import CHUNK_ROWS
-from jobyard.model.topic import FSYNC, MEMORY
+from jobyard.model.topic import EPHEMERAL, FSYNC
 from tests.support.logs import (
     config_of,
     contents,
@@ -444,15 +444,22 @@ def test_a_full_disk_refuses_writes_and_changes_nothing() -> None:
 
 def test_logs_that_promise_nothing_write_no_records() -> None:
     site = OpenYard(MemoryStorage())
-    log = new_log(site, durability=MEMORY)
+    log = new_log(site, durability=EPHEMERAL, cap_records=200, ttl_ms=1000)
     site.commit()
     fill(site, log, 1)
     site.commit()
+    # The first write behind the one that reserved seqs sees that they are reserved.
+    fill(site, log, 3)
     count = site.journal.records_count
     for _ in range(100):
-        fill(site, log, 3)
+        assert write(site, log, row(0, tag="t"), row(1), row(2)).batch == 0
+    assert page_of(site, log).count == 200
+    assert delete_tagged(site, log, "t") > 0
+    assert delete_below(site, log, 200) > 0
+    site.tick(2000)
+    assert page_of(site, log).count == 0
     assert site.journal.records_count == count
-    assert page_of(site, log).count == 301
+    assert not site.journal.has_open_records()
 
 
 def test_an_answer_waits_for_the_batch_of_its_write() -> None:

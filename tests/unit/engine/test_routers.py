@@ -394,6 +394,24 @@ def test_routers_go_on_after_a_restart() -> None:
     assert [record[2:5] for record in found] == [("t", "", 1), ("tt", "", 2)]
 
 
+def test_routers_lead_from_memory_to_disk_and_back() -> None:
+    site = OpenYard(MemoryStorage())
+    new_log(site, "a", durability="ephemeral")
+    new_log(site, "c", durability="ephemeral", cap_records=2, discard="reject")
+    lead(site, "a", "b")
+    behind = lead(site, "b", "c")
+    put(site, "a", 1, 2, 3)
+    assert (data(site, "b"), data(site, "c")) == ([1, 2, 3], [1, 2])
+    assert behind.is_behind
+    site.commit()
+    site = again(site)
+    assert (data(site, "a"), data(site, "b"), data(site, "c")) == ([], [1, 2, 3], [])
+    pass_ms(site, RETRY_MS)
+    assert data(site, "c") == [3], "what was copied is copied once, wherever it was"
+    put(site, "a", 4)
+    assert (data(site, "a"), data(site, "b"), data(site, "c")) == ([4], [1, 2, 3, 4], [3, 4])
+
+
 def test_a_router_that_is_behind_catches_up_after_a_restart() -> None:
     site = OpenYard(MemoryStorage())
     _, dest = full(site, cap_records=2)

@@ -60,7 +60,7 @@ def put_topic(door: TopicsDoor, call: Call) -> None:
     created = False
     if log is not None:
         _check_type(name, log.config.type, config)
-        logs.set_config(yard, log, config, call.now_ms)
+        _set_log_config(yard, log, config, call.now_ms)
     elif queue is not None:
         _check_type(name, QUEUE, config)
         claim_setup.set_queue_config(yard, queue, config, call.now_ms)
@@ -74,6 +74,14 @@ def put_topic(door: TopicsDoor, call: Call) -> None:
     out.write(_printed(config.fields()))
     call.await_batch(yard.journal.newest(), is_synced=config.durability == FSYNC)
     finish(call, out, 201 if created else 200)
+
+
+def _set_log_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> None:
+    try:
+        logs.set_config(yard, log, config, now_ms)
+    except logs.HoldsRecords:
+        story = f"{log.name} must be empty to become {config.durability}"
+        raise HttpRefused(409, "topic_not_empty", story) from None
 
 
 def _check_type(name: str, is_type: str, config: TopicConfig) -> None:

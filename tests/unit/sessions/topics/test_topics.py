@@ -439,3 +439,40 @@ def test_topics_outlive_a_restart_with_their_configuration() -> None:
     log = {**DEFAULTS, "ttl_ms": 60_000, "durable": True, "durability": "fsync"}
     assert site.api.state("log")["config"] == log
     assert site.api.state("queue")["config"] == {**DEFAULTS, "type": "queue", "lease_ms": 777}
+
+
+def test_a_log_becomes_ephemeral_or_lasting_while_it_is_empty() -> None:
+    site = BareTopics(MemoryStorage())
+    api = site.api
+    api.put("t", durability="ephemeral", cap_records=10)
+    api.write("t", 1, 2)
+    refused = api.ask("PUT", "/v0/topics/t", {"durable": True})
+    assert refused.refusal == (409, "topic_not_empty")
+    assert api.put("t", durability="ephemeral")["config"]["durability"] == "ephemeral"
+    api.ok("t/delete", {"before_seq": 3})
+    assert api.put("t", durable=True)["config"]["durability"] == "fsync"
+    assert api.write("t", 3)["seqs"] == [3]
+    assert api.ask("PUT", "/v0/topics/t", {"durability": "ephemeral"}).status == 409
+    site = site.again()
+    assert [record["data"] for record in site.api.diff("t")["records"]] == [3]
+
+
+def test_an_ephemeral_log_keeps_its_name_and_its_seqs_over_a_restart() -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("t", durability="ephemeral")
+    site.api.write("t", 1, 2)
+    site = site.again()
+    page = site.api.diff("t", from_seq=1)
+    assert page["records"] == []
+    assert page["tombstone"]["gap_from"] == 2
+    assert page["caught_up"]
+    assert site.api.write("t", 3)["first_seq"] > 2
+    assert site.api.state("t")["config"]["durability"] == "ephemeral"
+
+
+@pytest.mark.parametrize("durability", ["ephemeral", "memory"])
+def test_a_queue_is_remembered_whatever_its_class(durability: str) -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("q", type="queue", durability=durability)
+    site.api.write("q", 1)
+    assert site.again().api.claim("q")["count"] == 1
