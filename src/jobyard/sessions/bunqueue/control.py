@@ -279,8 +279,7 @@ def list_queues(session: BunqueueSession, request: Request) -> Answer:
     """List the queues that hold a job or for which something is set."""
     queues: list[object] = []
     for name, queue in session.yard.queues.items():
-        is_known = queue.jobs_count() > 0 or (queue.rules is not None and is_ruled(queue.rules))
-        if is_known and _is_spellable(name):
+        if is_listed(queue):
             queues.append(
                 {
                     "name": name,
@@ -293,6 +292,12 @@ def list_queues(session: BunqueueSession, request: Request) -> Answer:
                 }
             )
     return {"queues": queues}
+
+
+def is_listed(queue: Queue) -> bool:
+    """Tell whether a queue is there for a client: it holds a job, or something is set for it."""
+    is_known = queue.jobs_count() > 0 or (queue.rules is not None and is_ruled(queue.rules))
+    return is_known and _is_spellable(queue.name)
 
 
 def _is_spellable(name: str) -> bool:

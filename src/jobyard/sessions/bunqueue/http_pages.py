@@ -141,6 +141,7 @@ def stats(clerks: Clerks, call: Call) -> None:
     assert isinstance(crons, list)
     now.update(rates)
     now["cronJobs"] = len(crons)
+    now["cronPending"] = sum(1 for cron in crons if cron["nextRun"] is not None)
     # Under the name of the original too.
     now["waiting-children"] = now["waitingChildren"]
     told = {

@@ -5,6 +5,7 @@ their own names; the path goes first. Only where HTTP says something in other wo
 does a row name a function that puts it right. The statuses of refusals are those of the original.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final, final
 
@@ -57,12 +58,12 @@ class Row:
         self.names: list[str] = [part[1:-1] for part in pattern.split("/") if part.startswith("{")]
 
 
-def number_or_text(word: str) -> object:
+def number_in(word: str) -> object:
     """Return the number a word of a query is; what is none is left for the command to refuse."""
     try:
         return int(word)
     except ValueError:
-        return word
+        return math.nan
 
 
 def whole(query: dict[str, str], name: str) -> int | None:
@@ -84,7 +85,7 @@ def _push(fields: dict[str, object], _query: dict[str, str]) -> None:
 def _pull(fields: dict[str, object], query: dict[str, str]) -> None:
     for name in ("timeout", "count", "lockTtl"):
         if name in query:
-            fields[name] = number_or_text(query[name])
+            fields[name] = number_in(query[name])
     if "owner" in query:
         fields["owner"] = query["owner"]
     # No connection stands for whoever pulls over HTTP.
@@ -99,7 +100,7 @@ def _list(fields: dict[str, object], query: dict[str, str]) -> None:
         fields["state"] = words
     for name in ("limit", "offset"):
         if query.get(name):
-            fields[name] = number_or_text(query[name])
+            fields[name] = number_in(query[name])
     if query.get("asc") == "false":
         fields["asc"] = False
 
@@ -122,7 +123,7 @@ def _config(fields: dict[str, object], _query: dict[str, str]) -> None:
 def _logs(fields: dict[str, object], query: dict[str, str]) -> None:
     for name in ("start", "end"):
         if name in query:
-            fields[name] = number_or_text(query[name])
+            fields[name] = number_in(query[name])
 
 
 def _dashboard_page(fields: dict[str, object], query: dict[str, str]) -> None:

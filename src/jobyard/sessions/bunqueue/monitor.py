@@ -19,6 +19,7 @@ from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.meter import Meter
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
+from jobyard.sessions.bunqueue.control import is_listed
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.exposition import VERSION, prometheus_text
 from jobyard.sessions.bunqueue.ids import id_text
@@ -95,6 +96,7 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
         "stats": {
             "queued": waiting,
             "waiting": waiting,
+            "prioritized": prioritized_total(yard),
             "processing": active,
             "active": active,
             "delayed": int(yard.delayed_count),
@@ -107,6 +109,14 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
             "pullPerSec": rates["pullPerSec"],
         }
     }
+
+
+def prioritized_total(yard: Yard) -> int:
+    """Return how many of the ready jobs have a priority."""
+    total: i64 = 0
+    for queue in yard.queues.values():
+        total += prioritized_count(queue)
+    return int(total)
 
 
 def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
@@ -307,7 +317,7 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer:
     limit = int(options.number(fields, b"limit", DASHBOARD_QUEUES, 0, DASHBOARD_QUEUES))
     offset = int(options.number(fields, b"offset", 0, 0, COUNT_MAX))
     queues = session.yard.queues
-    names = sorted(queues)
+    names = sorted(name for name, queue in queues.items() if is_listed(queue))
     rows: list[object] = [
         queue_row(queues[name], request.now_ms) for name in names[offset : offset + limit]
     ]

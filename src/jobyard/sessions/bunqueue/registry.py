@@ -82,7 +82,7 @@ def worker_value(door: BunqueueDoor, worker: Worker, now_ms: i64) -> dict[str, o
         "name": worker.name,
         "queues": worker.queues,
         "concurrency": int(worker.concurrency),
-        "hostname": worker.hostname,
+        "hostname": worker.hostname or "unknown",
         "pid": int(worker.pid),
         "status": "active" if worker.is_active(now_ms) else "stale",
         "registeredAt": float(door.wall_ms(worker.registered_ms)),

@@ -70,7 +70,10 @@ def _named_cron(session: BunqueueSession, request: Request) -> Cron:
 
 def _read_wish(door: BunqueueDoor, fields: Fields, name: str, request: Request) -> Wish:
     """Return the job of every run: what a PUSH with the same options would ask for."""
-    asked: dict[str, object] = {"data": Raw(options.job_data(fields))}
+    # A run may need no data: its name says what is to be done.
+    asked: dict[str, object] = {"data": None}
+    if _is_said(fields, b"data"):
+        asked["data"] = Raw(options.job_data(fields))
     if _is_said(fields, b"jobName"):
         asked["name"] = Raw(fields.raw(b"jobName") or b"")
     asked.update(_said(fields, (b"priority", b"dedup")))

@@ -10,8 +10,8 @@ def test_statistics_count_every_state() -> None:
     client = site.connect()
     client.finish()
     client.bury()
-    for _ in range(3):
-        client.push()
+    for priority in (2, 1, 0):
+        client.push(priority=priority)
     client.push(delay=5000)
     client.pull()
     site.now_ms += 2000
@@ -22,6 +22,7 @@ def test_statistics_count_every_state() -> None:
     assert stats == {
         "queued": 2,
         "waiting": 2,
+        "prioritized": 1,
         "processing": 1,
         "active": 1,
         "delayed": 1,

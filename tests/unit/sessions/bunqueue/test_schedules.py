@@ -138,6 +138,15 @@ def test_the_name_of_the_job_may_stand_in_its_data() -> None:
     assert cron(client, data={}, repeatEvery=100)["jobName"] == "default"
 
 
+def test_a_schedule_needs_no_data() -> None:
+    yard = BareBunqueue()
+    client = yard.connect()
+    client.ok("Cron", name="bare", queue="q", jobName="tick", repeatEvery=100)
+    yard.tick(100)
+    job = client.ok("PULL", queue="q")["job"]
+    assert (job["name"], job["data"]) == ("tick", None)
+
+
 def test_one_run_at_a_time_unless_overlap_is_allowed() -> None:
     site = BareBunqueue()
     client = site.connect()
