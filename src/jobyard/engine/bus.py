@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
+from jobyard.model.extra import UNKNOWN
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
 
@@ -26,6 +27,13 @@ WAITING_CHILDREN: Final = "waiting-children"
 PAUSED: Final = "paused"
 RESUMED: Final = "resumed"
 
+# What happens by itself and to no one job.
+CRON_FIRED: Final = "cron:fired"
+CRON_SKIPPED: Final = "cron:skipped"
+CRON_MISSED: Final = "cron:missed"
+DEAD_RETRIED: Final = "dlq:auto-retried"
+DEAD_EXPIRED: Final = "dlq:expired"
+
 
 @final
 class Event:
@@ -36,10 +44,13 @@ class Event:
         self.queue: Queue = queue
         self.job: Job | None = job
         self.at_ms: i64 = at_ms
-        # Only what the kind has: the state before, the error, whether it was the last attempt.
+        # Only what the kind has: the state before; the error, why it came to it, whether it was
+        # the last attempt, and whether the job stays with the dead.
         self.before: str = ""
         self.error: str = ""
+        self.reason: i64 = UNKNOWN
         self.is_final: bool = False
+        self.is_dead: bool = False
         self.delay_ms: i64 = 0
         self.result: bytes = b""
 
@@ -50,6 +61,9 @@ class Listener:
 
     def happened(self, event: Event) -> None:
         """Take note of one event."""
+
+    def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
+        """Take note of something that is no event of a job; most do not care."""
 
 
 @final
@@ -74,3 +88,8 @@ class Bus:
         """Tell everyone."""
         for listener in list(self._listeners):
             listener.happened(event)
+
+    def note(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
+        """Tell everyone of something that is no event of a job."""
+        for listener in list(self._listeners):
+            listener.noted(name, fields, at_ms)

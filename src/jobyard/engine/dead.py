@@ -12,6 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm, Keeper
 from jobyard.engine.flows import room_to_look
 from jobyard.engine.move import revive
@@ -171,23 +172,34 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
     settings = settings_of(queue)
     left: i64 = RING_MAX - trim_dead(yard, queue, RING_MAX, now_ms)
     next_ms: i64 = NEVER_MS
+    expired: i64 = 0
+    retried: i64 = 0
     for outcome in own_dead(queue):
         job = outcome.job
         expiry_ms = expires_ms(settings, job)
         retry_ms = retries_ms(settings, job)
-        if left == 0:
-            return now_ms
+        if left == expired + retried:
+            next_ms = now_ms
+            break
         if expiry_ms <= now_ms:
-            left -= 1
+            expired += 1
             yard.drop(job, now_ms)
         elif retry_ms > now_ms:
             next_ms = min(next_ms, expiry_ms, retry_ms)
         elif has_room(yard, job, now_ms):
-            left -= 1
+            retried += 1
             revive(yard, job, now_ms)
         else:
             next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
+    if yard.bus.is_on:
+        _tell_swept(yard, queue, bus.DEAD_EXPIRED, expired, now_ms)
+        _tell_swept(yard, queue, bus.DEAD_RETRIED, retried, now_ms)
     return next_ms
+
+
+def _tell_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) -> None:
+    if count > 0:
+        yard.bus.note(what, {"queue": queue.name, "count": int(count)}, now_ms)
 
 
 def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:

@@ -187,20 +187,23 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
         if stack:
             fields.text(STACK, stack)
         if end.state == DEAD:
-            why: i64 = ATTEMPTS_USED if reason == EXPLICIT and not is_final else reason
-            fields.numbers(REASON, (why,), error.encode())
+            if reason == EXPLICIT and not is_final:
+                reason = ATTEMPTS_USED
+            fields.numbers(REASON, (reason,), error.encode())
             fields.numbers(STARTED, (started_ms,), b"")
         end.news = fields.done()
-    _tell_failed(yard, job, error, now_ms, is_last=is_last)
+    if yard.bus.is_on:
+        _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 
-def _tell_failed(yard: Yard, job: Job, error: str, now_ms: i64, *, is_last: bool) -> None:
-    if yard.bus.is_on:
-        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
-        event.error = error
-        event.is_final = is_last
-        yard.bus.tell(event)
+def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms: i64) -> None:
+    event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+    event.error = error
+    event.reason = reason
+    event.is_final = end.state in (DEAD, GONE)
+    event.is_dead = end.state == DEAD
+    yard.bus.tell(event)
 
 
 def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> None:
@@ -315,16 +318,17 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
         end.due_ms = now_ms
     end.attempts = attempts
     error = "Job stalled"
+    reason: i64 = ATTEMPTS_USED if is_out else BY_STALL
     fields = Fields()
     failure_field(fields, Failure(attempts, lease.started_ms, now_ms, BY_STALL, error))
     if end.state == DEAD:
-        fields.numbers(REASON, (ATTEMPTS_USED if is_out else BY_STALL,), error.encode())
+        fields.numbers(REASON, (reason,), error.encode())
         fields.numbers(STARTED, (lease.started_ms,), b"")
     end.news = fields.done()
     if yard.bus.is_on:
         yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
-    if is_last:
-        _tell_failed(yard, job, error, now_ms, is_last=is_last)
+        if is_last:
+            _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 

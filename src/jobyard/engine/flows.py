@@ -312,6 +312,7 @@ def _fail_parent(
         event = bus.Event(bus.FAILED, parent.queue, parent, now_ms)
         event.error = why
         event.is_final = True
+        event.is_dead = not parent.policy.flags & REMOVE_DEAD
         yard.bus.tell(event)
     if parent.policy.flags & REMOVE_DEAD:
         yard.drop(parent, now_ms)

@@ -204,6 +204,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
         event = bus.Event(bus.FAILED, job.queue, job, now_ms)
         event.error = error
         event.is_final = True
+        event.is_dead = True
         yard.bus.tell(event)
     if yard.names.dependents:
         flows.fail(yard, job, error, now_ms)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le
 from mypy_extensions import i64, mypyc_attr, u8
 
+from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.keys import claim, room_to_claim
 from jobyard.engine.put import Wish, enter, intern, make_room, make_way, room_for
@@ -388,6 +389,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
     if cron.flags & SKIPS_IDLE and not _has_worker(yard, cron.queue):
         cron.pass_slot(now_ms)
         _rearm(yard, cron)
+        _tell(yard, bus.CRON_SKIPPED, cron, "reason", "no-worker", now_ms)
         return
     queue = open_queue(yard, cron.queue)
     wish = cron.wish(now_ms)
@@ -401,6 +403,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         drop_if_idle(yard, queue)
         yard.disarm(cron)
         yard.arm(cron, now_ms + RETRY_MS)
+        _tell(yard, bus.CRON_MISSED, cron, "error", "Storage full", now_ms)
         return
     cron.executions += 1
     cron.pass_slot(now_ms)
@@ -411,6 +414,15 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
             yard.journal.set_entry(CRON, _key(_PROGRESS, cron), cron.encode_progress())
         _rearm(yard, cron)
     _put(yard, queue, wish, now_ms)
+    _tell(yard, bus.CRON_FIRED, cron, "", "", now_ms)
+
+
+def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:
+    if yard.bus.is_on:
+        told: dict[str, object] = {"name": cron.name, "queue": cron.queue}
+        if key:
+            told[key] = value
+        yard.bus.note(what, told, now_ms)
 
 
 def _put(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:

@@ -214,7 +214,7 @@ class Server:
         stop = self._stop_event()
         self._say_ready()
         await stop.wait()
-        self._log.info("stopping")
+        self._tell_stopping()
         hot.stop_listening()
         close_doors(self._doors)
         self._refuse_new()
@@ -286,7 +286,7 @@ class Server:
         await stop.wait()
         if failed.done():
             return self._fail(failed.result())
-        self._log.info("stopping")
+        self._tell_stopping()
         for server in servers:
             server.close()
         close_doors(self._doors)
@@ -308,6 +308,12 @@ class Server:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGUSR1, self._drain)
         return stop
+
+    def _tell_stopping(self) -> None:
+        self._log.info("stopping")
+        onlooker = self._bunqueue.onlooker
+        if onlooker is not None:
+            onlooker.tell("server:shutdown", {})
 
     def _drain(self) -> None:
         self._refuse_new()

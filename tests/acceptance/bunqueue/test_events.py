@@ -40,7 +40,7 @@ def test_a_retry_and_a_death_are_told(client: Client, other: Client, queue: str)
         client.pull(queue)
         client.ok("FAIL", id=job_id, error=error)
     first = other.next_event("failed")
-    assert (first["jobId"], first["error"]) == (job_id, "first")
+    assert (first["jobId"], first["error"], first["data"]) == (job_id, "first", 1)
     assert not first.get("terminal")
     assert other.next_event("retried")["prev"] == "failed"
     last = other.next_event("failed")

@@ -230,6 +230,7 @@ def test_a_stop_lets_nobody_hang(tmp_path: Path, loop: str) -> None:
                 assert other.ok("GET", "/health")["connections"]["ws"] == 1
             yard.process.signal(signal.SIGTERM)
             assert puller.receive() == (200, b'{"ok":true,"job":null}')
+            assert events.until("server:shutdown")[1] == {}
             while events.next_block() is not None:
                 pass
             opcode, content = socket.receive_frame()

@@ -30,6 +30,7 @@ from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
+    from jobyard.sessions.bunqueue.onlooker import Onlooker
     from jobyard.sessions.bunqueue.request import Request
     from jobyard.sessions.bunqueue.session import BunqueueSession
 
@@ -152,12 +153,15 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
         room += 0 if wish.extra is None else room_to_stand_in(queue, wish, now_ms)
     make_room(yard, room, now_ms)
     jobs: list[Job] = []
+    first_id: i64 = yard.journal.next_id
     for i in range(len(wishes)):
         k = i if ties.order is None else ties.order[i]
         jobs.append(_enter_one(session, queue, wishes[k], entries[k], ties, k, now_ms))
     if ties.order is not None:
         jobs = kin.put_back(jobs, ties.order)
     door.pushed_count += len(jobs)
+    if door.onlooker is not None and len(jobs) > 1:
+        _tell_pushed(door.onlooker, queue_text, len(jobs), yard.journal.next_id - first_id)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     out = session.out
@@ -168,6 +172,12 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
         _write_id(session, job)
         session.wait_for(job.batch)
     session.end_ok(frame, request.req_id)
+
+
+def _tell_pushed(onlooker: Onlooker, queue: str, total: int, inserted: i64) -> None:
+    told: dict[str, object] = {"queue": queue, "total": total, "inserted": int(inserted)}
+    told["duplicates"] = total - int(inserted)
+    onlooker.tell("batch:pushed", told)
 
 
 def _read_wishes(
@@ -290,6 +300,7 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
                 leases += take_more(session, queue, terms, count - 1, now_ms)
             session.answer_pull(one, leases)
             return
+        _tell_held_up(session.door.onlooker, queue, now_ms)
     if timeout_ms == 0:
         session.answer_pull(one, [])
         return
@@ -298,6 +309,17 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     one.queue = queue
     waiter = wait(yard, [queue], session.book, terms, now_ms + timeout_ms, NEVER_MS)
     session.pulls[waiter] = one
+
+
+def _tell_held_up(onlooker: Onlooker | None, queue: Queue, now_ms: i64) -> None:
+    """Tell of a job that was there and that a limit of its queue held up."""
+    rules = queue.rules
+    if onlooker is None or rules is None or not (queue.ready.items or rules.ring):
+        return
+    if 0 <= rules.settings.concurrency <= len(queue.leased.items):
+        onlooker.tell("concurrency:rejected", {"queue": queue.name})
+    elif rules.bucket is not None and not rules.bucket.has_one(now_ms):
+        onlooker.tell("ratelimit:rejected", {"queue": queue.name})
 
 
 def _pull_one(session: BunqueueSession, name: str, request: Request) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64
 
 from jobyard.engine.dead import watch
 from jobyard.model.queue import Holder, Lease, Waiter
@@ -19,6 +19,7 @@ __all__ = ["Answer", "BunqueueDoor", "Command", "Surroundings"]
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
     from jobyard.model.policy import Policy
+    from jobyard.sessions.bunqueue.onlooker import Onlooker
     from jobyard.sessions.bunqueue.request import Request
     from jobyard.sessions.bunqueue.session import BunqueueSession
 
@@ -37,17 +38,6 @@ class Nobody(Holder):
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Nobody waits."""
         raise AssertionError((waiter.key, is_deadline_soon))
-
-
-@trait
-class Onlooker:
-    """Somebody who wants to know what is done beside the life of jobs."""
-
-    def did(self, request: Request, answer: Answer) -> None:
-        """Take note of a command that was granted."""
-
-    def tell(self, name: str, fields: dict[str, object]) -> None:
-        """Take note of something that no command did."""
 
 
 @final
@@ -89,6 +79,12 @@ class BunqueueDoor:
         self.completed_count: i64 = 0
         self.failed_count: i64 = 0
         watch(yard, now_ms)
+
+    def watch_by(self, onlooker: Onlooker | None) -> None:
+        """Let somebody know of everything from now on, or nobody."""
+        self.onlooker = onlooker
+        self.workers.onlooker = onlooker
+        self.webhooks.onlooker = onlooker
 
     def wall_ms(self, steady_ms: i64) -> i64:
         """Return the wall time of a moment."""

@@ -82,6 +82,9 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
     door.pushed_count += len(jobs)
     # A flow is as safe as a single job that asks to be durable.
     yard.journal.raise_to(yard.journal.appended)
+    if door.onlooker is not None:
+        told: dict[str, object] = {"jobs": len(jobs), "queues": len(dict.fromkeys(queues))}
+        door.onlooker.tell("flow:pushed", told)
     # As they were put, before anyone who waits gets hold of them.
     shown: list[object] = [job_value(door, job) for job in jobs]
     flows.serve(yard, list(dict.fromkeys(queues)), now_ms)

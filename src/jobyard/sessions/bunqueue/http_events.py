@@ -12,14 +12,17 @@ from typing import Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.bus import FAILED, Event, Listener
+from jobyard.engine.bus import PUSHED, Event, Listener
 from jobyard.engine.schedule import crons_of
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.bunqueue.door import Answer, Onlooker
+from jobyard.sessions.bunqueue.door import Answer
+from jobyard.sessions.bunqueue.http_asides import asides_of
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of
+from jobyard.sessions.bunqueue.http_lookout import Lookout
 from jobyard.sessions.bunqueue.http_news import event_name, news_of
 from jobyard.sessions.bunqueue.http_pages import memory_of, part
 from jobyard.sessions.bunqueue.http_table import data_of
+from jobyard.sessions.bunqueue.onlooker import Onlooker
 from jobyard.sessions.bunqueue.registry import new_uuid
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.shape import event_fields
@@ -61,8 +64,9 @@ class Happening:
         self.queue = queue
         self._wall_ms: i64 = wall_ms
         self._data = data
-        # An event of the engine as they hear it who never said what they want.
-        self.raw: bytes = b""
+        # An event of the engine with all it holds, for those who never said what they want.
+        self.fields: dict[str, object] | None = None
+        self._raw: bytes = b""
         self._block: bytes = b""
         self._message: bytes = b""
 
@@ -76,6 +80,18 @@ class Happening:
             number = b"%d" % self.number if self.number > 0 else b""
             self._block = sse.event(number, self.name.encode(), self._data)
         return self._block
+
+    def raw(self) -> bytes:
+        """Return it as the engine told it, or nothing."""
+        if not self._raw and self.fields is not None:
+            self._raw = json_of(self.fields)
+        return self._raw
+
+    def heard(self) -> None:
+        """Let go of what only those need who listen now: results and data may be long."""
+        self.fields = None
+        self._raw = b""
+        self._message = b""
 
     def message(self) -> bytes:
         """Return it as a message of a WebSocket."""
@@ -123,6 +139,7 @@ class Hub(Listener, Onlooker):
         self.number: i64 = i64(self._yard.journal.epoch) << _BOOT_SHIFT
         self._ring: list[Happening] = []
         self._crons: set[str] = set()
+        self._lookout = Lookout(self.door)
         self._uncounted: dict[str, None] = {}
         self._beats: i64 = 0
         self._counting = HubAlarm(self._tell_counts)
@@ -141,7 +158,8 @@ class Hub(Listener, Onlooker):
         if not self._is_listening:
             self._is_listening = True
             self._yard.bus.add(self)
-            self.door.onlooker = self
+            self.door.watch_by(self)
+            self._lookout.begin()
             self._crons = set(crons_of(self._yard).by_name)
 
     def leave(self, one: Audience, now_ms: i64) -> None:
@@ -154,7 +172,7 @@ class Hub(Listener, Onlooker):
     def _stop_listening(self, _now_ms: int) -> None:
         self._is_listening = False
         self._yard.bus.remove(self)
-        self.door.onlooker = None
+        self.door.watch_by(None)
         # What happens from now on is missed, so what was before is no help.
         self._ring = []
 
@@ -171,21 +189,24 @@ class Hub(Listener, Onlooker):
 
     def happened(self, event: Event) -> None:
         """Tell of a step in the life of a job or a queue."""
-        fields = event_fields(self.door, event)
-        raw = json_of(fields)
-        del fields["eventType"]
-        fields.pop("data", None)
+        if event.kind == PUSHED and self._lookout.is_new(event.queue.name):
+            self._spread(self._keep("queue:created", {"queue": event.queue.name}, event.at_ms))
+        whole = event_fields(self.door, event)
+        fields = {key: value for key, value in whole.items() if key not in ("eventType", "data")}
         if event.job is None:
             del fields["jobId"]
         happening = self._keep(event_name(event.kind), fields, event.at_ms)
-        happening.raw = raw
+        happening.fields = whole
         self._spread(happening)
-        if event.kind == FAILED and event.is_final:
-            dead = {"queue": event.queue.name, "jobId": fields["jobId"], "error": event.error}
-            self._spread(self._keep("dlq:added", dead, event.at_ms))
+        for name, aside in asides_of(event):
+            self._spread(self._keep(name, aside, event.at_ms))
         if self._audience:
             self._uncounted[event.queue.name] = None
             self._yard.arm(self._counting, event.at_ms + COUNTS_MS)
+
+    def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
+        """Tell of what the yard did by itself."""
+        self._spread(self._keep(name, fields, at_ms))
 
     def did(self, request: Request, answer: Answer) -> None:
         """Tell of a command that is news."""
@@ -201,6 +222,8 @@ class Hub(Listener, Onlooker):
                 self._crons.add(cron)
                 name = "cron:created"
         self._spread(self._keep(name, fields, request.now_ms))
+        if name == "queue:obliterated" and self._lookout.was_known(str(fields["queue"])):
+            self._spread(self._keep("queue:removed", {"queue": fields["queue"]}, request.now_ms))
 
     def tell(self, name: str, fields: dict[str, object]) -> None:
         """Tell of something that no command did."""
@@ -223,6 +246,7 @@ class Hub(Listener, Onlooker):
     def _spread(self, happening: Happening) -> None:
         for one in list(self._audience):
             one.hear(happening)
+        happening.heard()
 
     def _tell_once(self, name: str, fields: dict[str, object], now_ms: i64) -> None:
         self._spread(self._make(0, name, fields, now_ms))
@@ -249,6 +273,8 @@ class Hub(Listener, Onlooker):
         self._tell_once("stats:snapshot", self._statistics(overview, now_ms), now_ms)
         if self._beats % HEALTH_BEATS == 0:
             self._tell_once("health:status", self._health(overview, now_ms), now_ms)
+            for name, fields in self._lookout.look(now_ms):
+                self._spread(self._keep(name, fields, now_ms))
         if self._beats % STORAGE_BEATS == 0:
             storage = overview["storage"]
             assert isinstance(storage, dict)

@@ -1,7 +1,7 @@
 """Which commands are news to dashboards, and under which names they hear of what happens.
 
-The life of jobs is told by the engine. What else is done, is done by commands: a row says how one
-is told, from the fields that came and the fields that were answered.
+The life of jobs is told by the engine. Most of what else is done, is done by commands: a row says
+how one is told, from the fields that came and the fields that were answered.
 """
 
 from typing import Final, final
@@ -94,11 +94,11 @@ NEWS: Final[dict[bytes, News]] = {
     b"Promote": News("job:promoted", "id=jobId"),
     b"MoveToDelayed": News("job:moved-to-delayed", "id=jobId delay"),
     b"Discard": News("job:discarded", "id=jobId"),
-    b"Cron": News("cron:updated", "name queue schedule=pattern repeatEvery=every"),
+    b"Cron": News("cron:updated", "name queue schedule=pattern repeatEvery=every", "nextRun"),
     b"CronDelete": News("cron:deleted", "name"),
     b"AddWebhook": News("webhook:added", "", "webhookId=id url events"),
     b"RemoveWebhook": News("webhook:removed", "webhookId=id id"),
-    b"SetWebhookEnabled": News("webhook:enabled", "id"),
+    b"SetWebhookEnabled": News("webhook:enabled", "id=webhookId"),
     b"RegisterWorker": News("worker:connected", "", _WORKER),
     b"UnregisterWorker": News("worker:disconnected", "workerId"),
     b"Heartbeat": News("worker:heartbeat", "id=workerId"),
@@ -116,7 +116,7 @@ def news_of(request: Request, answer: Answer) -> tuple[str, dict[str, object]] |
         key = old.encode()
         if request.fields.has(key) and not request.fields.is_nil(key):
             told[new] = request.fields.value(key)
-    data = answer.get("data")
+    data = answer.get("data") or answer.get("cron")
     answered = data if isinstance(data, dict) else answer
     for old, new in news.answered:
         told[new] = answered.get(old)

@@ -155,7 +155,7 @@ class Socket(Peer, Talk, Audience):
             return
         wanted = self._wanted
         if wanted is None:
-            message = happening.raw
+            message = happening.raw()
         elif "*" in wanted or happening.name in wanted or happening.group() in wanted:
             message = happening.message()
         else:

@@ -382,6 +382,10 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             shape.write_lease(out, self.door, lease, with_token=pull.is_owned)
         self.end_ok(frame, pull.req_id)
         self.door.pulled_count += len(leases)
+        onlooker = self.door.onlooker
+        if onlooker is not None and len(leases) > 1:
+            told: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
+            onlooker.tell("batch:pulled", told)
         for lease in leases:
             if pull.is_detached:
                 hand_over(self.yard, lease, self.door.orphans)

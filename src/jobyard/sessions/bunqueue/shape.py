@@ -394,6 +394,9 @@ def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
     elif event.kind == FAILED:
         fields["error"] = event.error
         fields["terminal"] = event.is_final
+        body = None if job is None else door.yard.bodies.fetch(job)
+        if job is not None and body is not None:
+            fields["data"] = Raw(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     elif event.kind == PROGRESS and job is not None and job.extra is not None:
         fields["progress"] = number_value(job.extra.progress)
     elif event.kind == DELAYED:

@@ -9,7 +9,7 @@ written down at most once a minute.
 """
 
 import json
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -26,6 +26,9 @@ from jobyard.wire.msgpack import float_text
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.payload import to_json
+
+if TYPE_CHECKING:
+    from jobyard.sessions.bunqueue.onlooker import Onlooker
 
 EVENTS: Final = {
     PUSHED: "job.pushed",
@@ -146,6 +149,8 @@ class Webhooks(Listener):
         self._held: list[tuple[i64, list[Notice]]] = []
         self._held_bytes: i64 = 0
         self.dropped_count: i64 = 0
+        # None while nobody listens.
+        self.onlooker: Onlooker | None = None
         self._load()
 
     # -- the commands' side --------------------------------------------------------------------
@@ -204,6 +209,9 @@ class Webhooks(Listener):
             else:
                 webhook.failures += 1
             webhook.is_changed = True
+            if self.onlooker is not None:
+                told: dict[str, object] = {"webhookId": webhook.id, "url": webhook.url}
+                self.onlooker.tell("webhook:fired" if is_done else "webhook:failed", told)
         for webhook in self.by_id.values():
             if webhook.is_changed and now_ms - webhook.written_ms >= WRITE_MS:
                 self._write_lazily(webhook, now_ms)

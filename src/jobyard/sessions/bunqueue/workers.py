@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.model.entry import WORKER
+from jobyard.sessions.bunqueue.onlooker import Onlooker
 from jobyard.wire.msgpack import Malformed, decode
 from jobyard.wire.msgpack_write import encode
 
@@ -21,6 +22,9 @@ LOST_MS: Final = 90_000
 WRITE_MS: Final = 60_000
 # Workers that left and are remembered; ids are usually new with every process.
 PAST_MAX: Final = 1000
+
+# So many failed jobs of one worker are worth a word each time.
+FAILED_STEPS: Final = (5, 10, 25, 50, 100)
 
 # The entry of the totals. No worker has an empty id.
 _TOTALS: Final = b""
@@ -63,6 +67,8 @@ class Workers:
         self._past: dict[str, tuple[int, int]] = {}
         self.processed_total: i64 = 0
         self.failed_total: i64 = 0
+        # None while nobody listens.
+        self.onlooker: Onlooker | None = None
         self._load()
 
     # -- coming and going ----------------------------------------------------------------------
@@ -94,6 +100,8 @@ class Workers:
         """Note that a worker lives, and how many jobs it runs and has ended so far (-1: unsaid)."""
         active, processed, failed = counts
         worker.seen_ms = now_ms
+        was_busy = worker.active > 0
+        failed_before = worker.failed
         if active >= 0:
             worker.active = active
         if processed >= 0 and processed != worker.processed:
@@ -107,6 +115,23 @@ class Workers:
         if worker.is_changed and now_ms - worker.written_ms >= WRITE_MS:
             worker.written_ms = now_ms
             self._write(worker)
+        if self.onlooker is not None:
+            if was_busy and worker.active == 0:
+                told: dict[str, object] = {"workerId": worker.id}
+                told["processedJobs"] = int(worker.processed)
+                self.onlooker.tell("worker:idle", told)
+            self._tell_failures(self.onlooker, worker, failed_before)
+
+    def _tell_failures(self, onlooker: Onlooker, worker: Worker, before: i64) -> None:
+        for step in FAILED_STEPS:
+            if before < step <= worker.failed:
+                rate = float(worker.failed) / float(worker.processed + worker.failed)
+                told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
+                told["failedJobs"] = int(worker.failed)
+                told["processedJobs"] = int(worker.processed)
+                told["failureRate"] = round(rate, 3)
+                onlooker.tell("worker:error", told)
+                return
 
     def dismiss(self, worker_id: str) -> bool:
         """Let a worker go whose connection stays; False if there was none."""
@@ -132,6 +157,9 @@ class Workers:
         for worker in list(self.by_id.values()):
             if now_ms - worker.seen_ms >= LOST_MS:
                 self.dismiss(worker.id)
+                if self.onlooker is not None:
+                    told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
+                    self.onlooker.tell("worker:removed-stale", told)
 
     def serves(self, queue: str, now_ms: i64) -> bool:
         """Tell whether any worker is there for a queue."""

@@ -55,16 +55,18 @@ def test_the_life_of_a_job_is_told_step_by_step(site: BareHttp, tcp: BareClient)
     tcp.ok("FAIL", id=job_id, error="boom")
     blocks = source.blocks()
     assert [block["event"] for block in blocks] == [
-        *("job:pushed", "job:active", "job:progress", "job:failed", "job:retried"),
+        *("queue:created", "job:pushed", "job:active", "job:progress", "job:failed"),
+        "job:retried",
     ]
-    data = [json.loads(block["data"]) for block in blocks]
+    created, *data = [json.loads(block["data"]) for block in blocks]
+    assert created == {"queue": "q"}
     assert {(one["queue"], one["jobId"]) for one in data} == {("q", job_id)}
     assert all(one["timestamp"] == site.door.wall_ms(site.now_ms) for one in data)
     assert data[2]["progress"] == 30
     assert (data[3]["error"], data[3]["terminal"]) == ("boom", False)
     assert data[4]["prev"] == "failed"
     numbers = [int(block["id"]) for block in blocks]
-    assert numbers == list(range(numbers[0], numbers[0] + 5))
+    assert numbers == list(range(numbers[0], numbers[0] + 6))
 
 
 def test_a_result_is_not_part_of_an_event(site: BareHttp, tcp: BareClient) -> None:
@@ -77,7 +79,17 @@ def test_a_result_is_not_part_of_an_event(site: BareHttp, tcp: BareClient) -> No
 def test_a_dead_job_is_told_once_more_as_such(site: BareHttp, tcp: BareClient) -> None:
     source = EventSource(site)
     job_id = tcp.bury("q")
-    assert source.told("dlq:added") == [{"queue": "q", "jobId": job_id, "error": "no"}]
+    assert source.told("dlq:added") == [
+        {"queue": "q", "jobId": job_id, "reason": "explicit_fail", "error": "no"}
+    ]
+
+
+def test_a_job_that_is_removed_when_it_fails_is_not_among_the_dead(
+    site: BareHttp, tcp: BareClient
+) -> None:
+    source = EventSource(site)
+    tcp.bury("q", removeOnFail=True)
+    assert names_of(source)[-1] == "job:failed"
 
 
 def test_pauses_concern_a_queue_and_no_job(site: BareHttp, tcp: BareClient) -> None:
@@ -117,6 +129,7 @@ def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BareClien
     data = [json.loads(block["data"]) for block in blocks]
     assert data[0] == {"queue": "q", "max": 5, "duration": 2000}
     assert data[1] == {"queue": "q", "concurrency": 3}
+    assert data[2].pop("nextRun") == site.door.wall_ms(site.now_ms) + 60000
     assert data[2] == {"name": "n", "queue": "q", "every": 60000}
     assert data[6] == {"workerId": "w1"}
 
@@ -140,7 +153,7 @@ def test_a_webhook_that_is_switched_is_told(
     source = EventSource(site)
     tcp.ok("SetWebhookEnabled", id=hook["webhookId"], enabled=is_on)
     name = "webhook:enabled" if is_on else "webhook:disabled"
-    assert source.told(name) == [{"id": hook["webhookId"]}]
+    assert source.told(name) == [{"webhookId": hook["webhookId"]}]
 
 
 # -- from time to time -------------------------------------------------------------------------

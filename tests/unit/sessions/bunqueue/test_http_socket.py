@@ -172,7 +172,8 @@ def test_who_subscribed_hears_what_was_asked_for(
     now = site.door.wall_ms(site.now_ms)
     job_id = tcp.finish("q", result={"n": 1})
     site.tick(10)
-    done, counts = socket.messages()
+    created, done, counts = socket.messages()
+    assert created == {"event": "queue:created", "ts": now, "data": {"queue": "q"}}
     assert done == {
         "event": "job:completed",
         "ts": now,
@@ -189,7 +190,7 @@ def test_a_star_means_everything(site: BareHttp, socket: WebSocket, tcp: BareCli
     tcp.push("q")
     site.tick(10_000)
     assert {one["event"] for one in socket.messages()} == {
-        *("job:pushed", "queue:counts", "stats:snapshot", "health:status"),
+        *("queue:created", "job:pushed", "queue:counts", "stats:snapshot", "health:status"),
     }
 
 
