@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -23,6 +23,9 @@ from jobyard.journal.gate import Gate
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
+
+if TYPE_CHECKING:
+    from jobyard.sessions.bunqueue.durations import Durations
 
 # Durability classes: answer after the sync, after the write, or after the write and never sync.
 SYNC: Final = "sync"
@@ -114,6 +117,8 @@ class Committer(Commits):
         self._synced_ms: i64 = 0
         self._failure: StorageFailed | None = None
         self.commits_count = 0
+        # Who wants to know how long answers waited.
+        self.durations: Durations | None = None
 
     def mean_sync_us(self) -> int:
         """Return how long a sync takes these days; 0 if there was none."""
@@ -184,6 +189,8 @@ class Committer(Commits):
         journal.write_pending()
         self._yard.bodies.cool()
         self.commits_count += 1
+        if self.durations is not None:
+            self.durations.begin()
         self._sync()
         if not self._is_syncing:
             self._gate.release(journal.durable)
@@ -231,6 +238,8 @@ class Committer(Commits):
 
     def _note_sync(self, took_s: float) -> None:
         self._mean_sync_s += (took_s - self._mean_sync_s) * 0.1
+        if self.durations is not None:
+            self.durations.end(int(took_s * 1e6))
         if self._is_inline:
             self._is_inline = self._mean_sync_s < THREAD_FROM_S
         else:

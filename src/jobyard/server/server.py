@@ -121,6 +121,7 @@ class Server:
         self._bunqueue.requests_max = config.request_limit
         self._bunqueue.window_ms = config.request_window_ms
         self._bunqueue.idle_ms = config.frame_timeout_ms
+        self._time_answers()
         topics = TopicsDoor(self._yard, now_ms)
         topics.keys = read_keys(config.topics_key)
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
@@ -133,6 +134,12 @@ class Server:
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    def _time_answers(self) -> None:
+        """Measure how long answers wait, where they wait for a sync."""
+        if self._committer is not None and self._config.durability == SYNC:
+            self._committer.durations = self._bunqueue.durations
+            self._bunqueue.durations.are_timed = True
 
     def _open(self) -> Compactor | None:
         """Recover the yard, or begin an empty one in memory."""

@@ -14,6 +14,7 @@ from jobyard.journal.gate import Gate, Outbox, Sink
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
+from tests.support.bare_bunqueue import BareBunqueue
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import config
 from tests.support.yards import NOW_MS, OpenYard
@@ -243,6 +244,24 @@ def test_what_arrives_during_a_sync_is_the_next_batch() -> None:
     desk.worker.work_all()
     assert desk.heard.data.count(b"INSERTED") == 4
     assert desk.take_calls() == ["sync", "write", "sync"]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_what_was_done_before_a_commit_took_as_long_as_its_sync(*, is_slow: bool) -> None:
+    desk = Desk()
+    if is_slow:
+        desk.slow_down()
+    door = BareBunqueue().door
+    desk.committer.durations = door.durations
+    desk.storage.sync_s = SLOW_S
+    door.pushed_count = 3
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    # Too late for this one.
+    door.pushed_count = 13
+    desk.worker.work_all()
+    assert door.durations.push.count == 3
+    assert door.durations.push.sum_us >= 3 * SLOW_S * 1e6
 
 
 def test_quick_syncs_come_back_to_the_loop() -> None:

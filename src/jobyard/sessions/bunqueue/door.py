@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.dead import watch
 from jobyard.model.queue import Holder, Lease, Waiter
+from jobyard.sessions.bunqueue.durations import Durations
 from jobyard.sessions.bunqueue.rates import Rates
 from jobyard.sessions.bunqueue.surroundings import Surroundings
 from jobyard.sessions.bunqueue.webhooks import Webhooks
@@ -78,6 +79,7 @@ class BunqueueDoor:
         self.pulled_count: i64 = 0
         self.completed_count: i64 = 0
         self.failed_count: i64 = 0
+        self.durations = Durations(self)
         watch(yard, now_ms)
 
     def watch_by(self, onlooker: Onlooker | None) -> None:

@@ -1,7 +1,6 @@
 """What Prometheus is told: the names of the original for everything that this server can count.
 
-Left out is what does not exist here (backups, the heap of a collector), and how long each push,
-pull and ack took: a clock read twice a command would cost more than many a command does.
+No backups are made, so they are told as switched off; the heap is all the memory there is.
 """
 
 from typing import Final, final
@@ -13,10 +12,18 @@ from jobyard.engine.lists import count_of, prioritized_count
 from jobyard.engine.schedule import crons_of
 from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.durations import BUCKETS_US, Histogram
 from jobyard.sessions.bunqueue.registry import worker_stats
 
 # The original whose clients this server serves.
 VERSION: Final = "2.9.5"
+
+_BACKUP_GAUGES: Final = (
+    *("enabled", "in_progress", "scheduler_running", "interval_seconds", "retention"),
+    *("consecutive_failures", "last_duration_seconds", "last_size_bytes"),
+    *("last_success_timestamp_seconds", "last_failure_timestamp_seconds"),
+)
+_BACKUP_COUNTERS: Final = ("attempts", "successes", "failures", "overlap_rejections")
 
 # Queues with lines of their own: a scraper keeps a series for each.
 QUEUES_SHOWN: Final = 100
@@ -78,6 +85,17 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
     )
     _tell_process(text, door, journal_size)
     _tell_queues(text, door)
+    for name in _BACKUP_GAUGES:
+        text.gauge(f"bunqueue_backup_{name}", "No backups are made.", 0)
+    for name in _BACKUP_COUNTERS:
+        text.counter(f"bunqueue_backup_{name}_total", "No backups are made.", 0)
+    door.durations.look()
+    for name, histogram in (
+        ("push", door.durations.push),
+        ("pull", door.durations.pull),
+        ("ack", door.durations.ack),
+    ):
+        _tell_histogram(text, f"bunqueue_{name}_duration_seconds", name, histogram)
     return text.done()
 
 
@@ -129,8 +147,12 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
     memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
     text.gauge("bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if error else 0)
     text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
-    text.gauge("bunqueue_process_resident_memory_bytes", "Resident memory.", memory)
-    text.gauge("process_resident_memory_bytes", "Resident memory.", memory)
+    for name in (
+        *("bunqueue_process_resident_memory_bytes", "process_resident_memory_bytes"),
+        *("bunqueue_process_heap_used_bytes", "bunqueue_process_heap_total_bytes"),
+        "process_heap_bytes",
+    ):
+        text.gauge(name, "Resident memory.", memory)
     text.gauge("bunqueue_sqlite_database_size_bytes", "Files of the journal.", float(journal_size))
     text.counter(
         "process_cpu_seconds_total", "Processor time.", round(door.surroundings.cpu_s(), 3)
@@ -168,3 +190,15 @@ def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
         text.lines.append(f'{name}{{queue="{label}"}} {int(prioritized_count(queue))}')
     text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
     text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))
+
+
+def _tell_histogram(text: _Text, name: str, what: str, histogram: Histogram) -> None:
+    text.begin(name, "histogram", f"How long each {what} waited for the disk.")
+    reached = 0
+    for place, end_us in enumerate(BUCKETS_US):
+        reached += histogram.counts[place]
+        end_s = f"{end_us / 1e6:g}"
+        text.lines.append(f'{name}_bucket{{le="{end_s}"}} {reached}')
+    text.lines.append(f'{name}_bucket{{le="+Inf"}} {histogram.count}')
+    text.lines.append(f"{name}_sum {_number(histogram.sum_us / 1e6)}")
+    text.lines.append(f"{name}_count {histogram.count}")

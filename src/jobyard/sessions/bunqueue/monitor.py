@@ -41,13 +41,6 @@ DASHBOARD_QUEUES: Final = 1000
 DASHBOARD_JOBS: Final = 50
 PREVIEW_JOBS: Final = 10
 
-# Not measured: two looks at the clock would cost more than many a command does. Dashboards fail
-# where they find no number.
-_UNMEASURED: Final = {"pushMs": 0, "pullMs": 0, "ackMs": 0}
-_UNMEASURED_PERCENTILES: Final = {
-    word: {"p50": 0, "p95": 0, "p99": 0} for word in ("push", "pull", "ack")
-}
-
 
 def hello(_session: BunqueueSession, request: Request) -> Answer:
     """Agree on the lower of the two versions."""
@@ -265,6 +258,8 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
     now_ms = request.now_ms
     door.workers.drop_lost(now_ms)
     wait_ms, run_ms = recent_averages(door)
+    durations = door.durations
+    durations.look()
     workers = worker_stats(door, now_ms)
     rows: list[object] = [worker_value(door, one, now_ms) for one in door.workers.by_id.values()]
     memory_mb = round(door.surroundings.memory_mb())
@@ -283,8 +278,8 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
         },
         "throughput": throughput(door, now_ms),
         "latency": {
-            "averages": {"waitMs": wait_ms, "processingMs": run_ms, **_UNMEASURED},
-            "percentiles": _UNMEASURED_PERCENTILES,
+            "averages": {"waitMs": wait_ms, "processingMs": run_ms, **durations.averages()},
+            "percentiles": durations.percentiles(),
         },
         "memory": {"heapUsed": memory_mb, "heapTotal": memory_mb, "rss": memory_mb},
         "collections": _collections(yard),

@@ -6,6 +6,25 @@ from jobyard import __version__
 from jobyard.sessions.bunqueue.exposition import QUEUES_SHOWN, label_text
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 
+HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
+# What version 2.9.5 of the original tells.
+ORIGINAL = """
+ack_duration_seconds backup_attempts_total backup_consecutive_failures backup_enabled
+backup_failures_total backup_in_progress backup_interval_seconds
+backup_last_duration_seconds backup_last_failure_timestamp_seconds backup_last_size_bytes
+backup_last_success_timestamp_seconds backup_overlap_rejections_total backup_retention
+backup_scheduler_running backup_successes_total build_info connections cron_jobs_registered
+jobs_active jobs_completed jobs_completed_total jobs_delayed jobs_dlq jobs_failed_total
+jobs_prioritized jobs_pulled_total jobs_pushed_total jobs_waiting process_heap_total_bytes
+process_heap_used_bytes process_resident_memory_bytes pull_duration_seconds
+push_duration_seconds queue_jobs_active queue_jobs_delayed queue_jobs_dlq
+queue_jobs_prioritized queue_jobs_waiting queue_metrics_exported queue_metrics_omitted
+sqlite_database_size_bytes storage_degraded storage_disk_full uptime_seconds
+webhooks_enabled webhooks_registered worker_active_jobs worker_concurrency_slots
+workers_active workers_failed_total workers_processed_total workers_registered
+"""
+PROCESS = "cpu_seconds_total heap_bytes resident_memory_bytes start_time_seconds"
+
 LABEL = r'[a-z_]+="[^"]*"'
 LINE = re.compile(rf"[a-z_]+(\{{{LABEL}(,{LABEL})*\}})? [0-9.e+-]+")
 
@@ -17,7 +36,8 @@ def values(client: BareClient) -> dict[str, float]:
     told: set[str] = set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
-            told.add(line.split()[2])
+            name, kind = line.split()[2:]
+            told |= {name + end for end in HISTOGRAM_ENDS} if kind == "histogram" else {name}
         elif not line.startswith("#"):
             assert LINE.fullmatch(line), line
             name, _, value = line.rpartition(" ")
@@ -91,3 +111,12 @@ def test_the_version_is_that_which_clients_are_told_beside_our_own() -> None:
 
 def test_labels_are_quoted() -> None:
     assert label_text('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+
+
+def test_every_name_of_the_original_is_told() -> None:
+    text = BareBunqueue().connect().ok("Prometheus")["data"]["metrics"]
+    told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    assert told == {
+        *(f"bunqueue_{name}" for name in ORIGINAL.split()),
+        *(f"process_{name}" for name in PROCESS.split()),
+    }
