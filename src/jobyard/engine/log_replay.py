@@ -46,6 +46,8 @@ class LogReplay:
         self._memory: i64 = 0
         # From the clock of the boot that wrote a batch to that of this one.
         self.offset_ms: i64 = 0
+        # Logs that leave out seqs which may have been given: to be told before the next clean stop.
+        self.gapped: list[LogTopic] = []
 
     def apply(self, data: bytes, pos: i64, kind: int, segment: Segment, shift: i64) -> bool:
         """Apply a record, if it is one of a log; `shift` leads from `data` to the file."""
@@ -200,8 +202,9 @@ class LogReplay:
         yard = self._yard
         log.is_filling = False
         is_ephemeral = log.config.durability == EPHEMERAL
-        if is_ephemeral or not is_clean:
-            log.next_seq = max(log.next_seq, log.seq_limit)
+        if (is_ephemeral or not is_clean) and log.next_seq < log.seq_limit:
+            log.next_seq = log.seq_limit
+            self.gapped.append(log)
         if is_ephemeral:
             # What there was is lost, and who reads on from there is told.
             log.is_written = False

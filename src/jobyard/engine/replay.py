@@ -56,6 +56,7 @@ from jobyard.model.entry import CONFIG, GROUP, POLICY, SETTINGS, Entry
 from jobyard.model.extra import absorb
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.topic import QUEUE, decode_config
@@ -454,6 +455,10 @@ class Replay:
             if yard.queues.get(queue.name) is not queue:
                 self._journal.ledger.forget_queue(queue)
 
+    def gapped_logs(self) -> list[LogTopic]:
+        """Return the logs that leave out seqs which may have been given before a crash."""
+        return self._logs.gapped
+
     def _recall_ruled(self) -> None:
         """Keep the queues without jobs for which something is set, under the number they had."""
         newest: dict[str, Queue] = {}
@@ -531,6 +536,9 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
     recovery.clear()
     for queue in replay.renamed:
         journal.append_name(queue, queue.name.encode())
+    for log in replay.gapped_logs():
+        # After a clean stop nothing else would say that its seqs go on behind a gap.
+        journal.append_head(log)
     return Recovered(replay, recovery)
 
 

@@ -233,6 +233,20 @@ def test_a_clean_stop_leaves_no_gap() -> None:
     assert third.yard.logs["log"].next_seq > 3
 
 
+def test_a_clean_stop_after_a_crash_does_not_bring_back_the_seqs_left_out() -> None:
+    site = OpenYard(MemoryStorage(), ids_ahead=True)
+    log = new_log(site, durability=DISK)
+    write(site, log, row(1))
+    site.commit()
+    after_crash = OpenYard(storage_of(site).cut_off(), ids_ahead=True)
+    next_seq = int(after_crash.yard.logs["log"].next_seq)
+    assert next_seq > 2
+    after_crash.journal.append_clean()
+    after_crash.journal.close()
+    after_stop = OpenYard(storage_of(after_crash).cut_off(), ids_ahead=True)
+    assert after_stop.yard.logs["log"].next_seq == next_seq
+
+
 def test_a_log_whose_durability_changes_keeps_what_was_written() -> None:
     site, log = begin()
     write(site, log, *[row(i) for i in range(5)])
