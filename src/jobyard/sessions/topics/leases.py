@@ -14,6 +14,7 @@ from jobyard.engine.end import hand_over
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, wait
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.queue import Holder, Lease, Queue, Terms, Waiter
 from jobyard.model.topic import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
@@ -22,7 +23,7 @@ from jobyard.sessions.topics.body import array, invalid, read_body, text, whole
 from jobyard.sessions.topics.find import find_queue, no_topic, queue_of
 from jobyard.sessions.topics.jobs import write_lease
 from jobyard.sessions.topics.limits import hold_wait
-from jobyard.sessions.topics.writes import NODE_MAX
+from jobyard.sessions.topics.writes import NODE_MAX, queue_full, too_large
 from jobyard.wire.json_read import JsonFields, integer_at
 from jobyard.wire.json_write import write_int
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_NIL
@@ -240,9 +241,13 @@ def redrive(door: TopicsDoor, call: Call) -> None:
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
     most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
-    _answer_count(
-        door, call, queue, b',"redriven":', claims.redrive(door.yard, queue, most, call.now_ms)
-    )
+    try:
+        count = claims.redrive(door.yard, queue, most, call.now_ms)
+    except WriteTooLarge:
+        raise too_large() from None
+    except TopicFull:
+        raise queue_full(queue) from None
+    _answer_count(door, call, queue, b',"redriven":', count)
 
 
 def purge(door: TopicsDoor, call: Call) -> None:

@@ -553,8 +553,8 @@ SHAPES: Final[dict[str, Shape]] = {
     f"POST {_ONE}/ack": _queue_call(_ACK, _ended("Acked", "acked"), needs_body=True),
     f"POST {_ONE}/nack": _queue_call(_NACK, _ended("Nacked", "nacked"), needs_body=True),
     f"POST {_ONE}/extend": _queue_call(_EXTEND, _EXTENDED, needs_body=True),
-    f"POST {_ONE}/redrive": _queue_call(
-        _REDRIVE, _counted("Redriven", "redriven"), needs_body=False
+    f"POST {_ONE}/redrive": Shape(
+        _REDRIVE, answers={200: _counted("Redriven", "redriven")}, refusals=(*_QUEUE, 422)
     ),
     f"POST {_ONE}/purge": _queue_call(_PURGE, _counted("Purged", "purged"), needs_body=False),
     f"GET {_ONE}/work": Shape(

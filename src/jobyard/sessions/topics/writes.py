@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
     from jobyard.engine.yard import Yard
+    from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
 
 RECORDS_MAX: Final = 10_000
@@ -235,9 +236,7 @@ def _write_queue(
     except WriteTooLarge:
         raise too_large() from None
     except TopicFull:
-        seqs = (earliest_seq(queue), queue.next_seq - 1)
-        counts = claims.counts(queue)
-        raise topic_full(config, counts.count, counts.bytes, seqs) from None
+        raise queue_full(queue) from None
     written = Written(done.first_seq, done.last_seq, done.batch, is_deduped=done.is_deduped)
     written.head_seq = queue.next_seq - 1
     written.is_synced = queue.is_synced
@@ -247,6 +246,13 @@ def _write_queue(
 def too_large() -> HttpRefused:
     """Return the refusal of a write that no deletion could make room for."""
     return HttpRefused(400, "record_too_large", "the write is larger than the topic may ever be")
+
+
+def queue_full(queue: Queue) -> HttpRefused:
+    """Return the refusal of jobs for a queue that holds as much as it may."""
+    counts = claims.counts(queue)
+    seqs = (earliest_seq(queue), queue.next_seq - 1)
+    return topic_full(config_of(queue), counts.count, counts.bytes, seqs)
 
 
 def topic_full(config: TopicConfig, count: i64, size: i64, seqs: tuple[i64, i64]) -> HttpRefused:

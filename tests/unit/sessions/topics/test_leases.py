@@ -432,6 +432,31 @@ def test_a_job_delivered_too_often_becomes_a_dead_letter(api: Caller) -> None:
     assert api.state("q.dlq")["type"] == "log"
 
 
+def test_dead_letters_are_not_driven_back_into_a_full_queue(api: Caller) -> None:
+    api.put("q", type="queue")
+    api.ok("q", {"records": [{"data": [1]}, {"data": 2}]})
+    kill(api)
+    api.claim("q", max=9)
+    capped = {"type": "queue", "discard": "reject", "max_deliveries": 2, "dead_letter": "q.dlq"}
+    api.put("q", **capped, cap_records=1)
+    assert api.ok("q/redrive", {})["redriven"] == 1
+    answer = api.post("q/redrive", {})
+    assert answer.refusal == (422, "topic_full")
+    assert answer.json["error"]["detail"]["count"] == 1
+    api.ok("q/delete", {"before_seq": 99})
+    api.put("q", **capped, cap_bytes=0, cap_records=0)
+    assert api.ok("q/redrive", {})["redriven"] == 1
+
+
+def test_a_dead_letter_that_no_queue_of_this_size_could_hold_is_too_large(api: Caller) -> None:
+    api.put("q", type="queue")
+    api.ok("q", {"records": [{"data": "x" * 50}]})
+    kill(api)
+    api.claim("q", max=9)
+    api.put("q", type="queue", cap_bytes=10, max_deliveries=2, dead_letter="q.dlq")
+    assert api.post("q/redrive", {}).refusal == (400, "record_too_large")
+
+
 def test_dead_letters_are_driven_back_as_they_came(api: Caller) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": [1], "tag": "t", "meta": {"m": 1}}, {"data": 2}]})
