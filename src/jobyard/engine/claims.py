@@ -151,7 +151,8 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
         known = known_write(yard, queue, key, now_ms)
         if known is not None:
             last_seq = known.first_seq + known.count - 1
-            return Produced(known.first_seq, last_seq, known.batch, is_deduped=True)
+            # Who writes is told how far the queue has come since.
+            return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
     wishes: list[Wish] = []
     size: i64 = 0
     room: i64 = 0

@@ -217,7 +217,9 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
     if key:
         known = log.keys.get(key)
         if known is not None:
-            return Appended(known.first_seq, known.last_seq, known.batch, is_deduped=True)
+            # Who writes is told how far the log has come since.
+            batch = max(known.batch, log.batch)
+            return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
     size: i64 = 0
     for row in rows:
         size += len(row.data) + len(row.meta)
@@ -229,7 +231,7 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
         log.cap_floor = floor
     written = _write(yard, log, items, now_ms) if is_written else None
     _apply(yard, log, items, floor, is_written=is_written)
-    batch: i64 = log.batch if is_written else _reserved_by(yard, log)
+    batch = log.batch if is_written else _reserved_by(yard, log)
     if key:
         if written is None:
             written = WriteKey(items.first_seq, log.next_seq - 1, now_ms, batch)

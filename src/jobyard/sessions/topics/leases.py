@@ -246,6 +246,7 @@ def redrive(door: TopicsDoor, call: Call) -> None:
     except WriteTooLarge:
         raise too_large() from None
     except TopicFull:
+        call.await_batch(door.yard.journal.newest())
         raise queue_full(queue) from None
     _answer_count(door, call, queue, b',"redriven":', count)
 

@@ -506,3 +506,18 @@ def test_an_answer_waits_for_its_batch(kind: str) -> None:
     assert len(reader.diff("t")["records"]) == 1
     assert reader.session.awaits == site.journal.open_number
     site.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_tells_of_later_writes_waits_for_them(kind: str) -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("t", type=kind, durable=True, cap_records=2, discard="reject")
+    site.api.write("t", 1, idempotency_key="k")
+    site.others.site.commit()
+    site.api.write("t", 2)
+    again = site.connect()
+    assert again.write("t", 1, idempotency_key="k")["head_seq"] == 2
+    assert again.session.awaits == site.journal.open_number
+    refused = site.connect()
+    assert refused.post("t", {"records": [{"data": 3}]}).json["error"]["detail"]["head_seq"] == 2
+    assert refused.session.awaits == site.journal.open_number
