@@ -255,6 +255,9 @@ class Compactor:
                 continue
             ts = i64(rows.times[i])
             at_ms = i64(chunk.at[seq - chunk.base])
+            if keyed is not None:
+                # That of its write, even where the clock was set between it and a copy of it.
+                at_ms = keyed.at_ms
             target = keyed if keyed is not None else saved.rows_of(log, seq, ts, at_ms)
             before = target.size
             target.add(seq, ts, at_ms, rows.texts[i], rows.metas[i], rows.tags[i], rows.nodes[i])

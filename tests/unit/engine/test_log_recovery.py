@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from jobyard.engine.logs import HoldsRecords, drop_log, set_config
+from jobyard.engine.logs import HoldsRecords, drop_log, erase_seqs, set_config
 from jobyard.model.log import LogTopic
 from jobyard.model.topic import DISK, EPHEMERAL, FSYNC, MEMORY
 from tests.support.logs import (
@@ -459,6 +459,27 @@ def test_compaction_may_be_cut_anywhere() -> None:
             site.commit()
             assert isinstance(site.storage, MemoryStorage)
             assert snapshot(OpenYard(site.storage.cut_off()).yard) == expected
+
+
+def test_the_clock_may_be_set_by_years_between_a_write_with_a_key_and_its_copy() -> None:
+    site = OpenYard(prepared())
+    site.journal.wall_offset_ms = 10 * 365 * 86_400_000
+    superseded = 0
+    for _ in range(30):
+        site.compactor.step()
+        site.commit()
+        again = OpenYard(storage_of(site).killed())
+        assert again.recovered is not None
+        superseded += len(again.recovered.superseded) > 0
+        log = again.yard.logs["log"]
+        others = [int(record[0]) for record in contents(again, log) if record[0] > 1]
+        erase_seqs(again.yard, log, others)
+        again.commit()
+        again.compact()
+        recount(again.yard)
+        assert log.keys["k"].first_seq == 1
+        assert [record[0] for record in contents(again, log)] == [1]
+    assert superseded > 0
 
 
 def test_what_is_deleted_after_a_cut_compaction_does_not_come_back_from_its_victim() -> None:

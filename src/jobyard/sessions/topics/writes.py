@@ -234,7 +234,6 @@ def _write_queue(
     door: TopicsDoor, name: str, records: list[claims.Record], key: str, now_ms: i64
 ) -> Written:
     queue = door.yard.queues[name]
-    config = config_of(queue)
     try:
         done = claims.produce(door.yard, queue, records, key, now_ms)
     except WriteTooLarge:
