@@ -1,0 +1,128 @@
+"""Values of one kind side by side, laid out as data tools read them from memory.
+
+    numbers   8 bytes each, little-endian
+    texts     all of them joined; beside them `count + 1` places, of 4 bytes each, between them
+    validity  one bit each, lowest first; 1 where there is a value; nothing if all have one
+
+This is the layout of Arrow, which knows more kinds. Knows neither messages nor what the values
+mean. Invariant: every column of a page has the same `count`.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64
+
+# Places of texts have a sign.
+TEXT_SIZE_MAX: Final = 0x7FFFFFFF
+
+
+class Column:
+    """What all columns have."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.nulls: i64 = 0
+        self._values = BytesWriter()
+        # A byte for each value or null, once there was a null.
+        self._flags = BytesWriter()
+
+    def buffers(self) -> list[bytes]:
+        """Return the parts of the column that a reader maps, validity first."""
+        raise NotImplementedError
+
+    def validity(self) -> bytes:
+        """Return a bit for each value; nothing if there is no null."""
+        if self.nulls == 0:
+            return b""
+        if self.nulls == self.count:
+            return bytes((int(self.count) + 7) // 8)
+        flags = self._flags.getvalue() + bytes(7)
+        bits = BytesWriter()
+        at: i64 = 0
+        while at < self.count:
+            low = flags[at] | flags[at + 1] << 1 | flags[at + 2] << 2 | flags[at + 3] << 3
+            high = flags[at + 4] | flags[at + 5] << 1 | flags[at + 6] << 2 | flags[at + 7] << 3
+            bits.append(low | high << 4)
+            at += 8
+        return bits.getvalue()
+
+    def _note_value(self) -> None:
+        if self.nulls > 0:
+            self._flags.append(1)
+        self.count += 1
+
+    def _note_nulls(self, count: i64) -> None:
+        if self.nulls == 0:
+            self._flags.write(b"\1" * int(self.count))
+        self._flags.write(bytes(int(count)))
+        self.count += count
+        self.nulls += count
+
+
+@final
+class Numbers(Column):
+    """A column of whole numbers, or of times."""
+
+    def add(self, number: i64) -> None:
+        """Append a number."""
+        write_i64_le(self._values, number)
+        self._note_value()
+
+    def add_known(self, number: i64) -> None:
+        """Append a number, of which 0 says that nothing is known."""
+        if number == 0:
+            self.add_nulls(1)
+        else:
+            self.add(number)
+
+    def add_nulls(self, count: i64) -> None:
+        """Append so many that have no value."""
+        self._values.write(bytes(8 * int(count)))
+        self._note_nulls(count)
+
+    def buffers(self) -> list[bytes]:
+        """Return validity and numbers."""
+        return [self.validity(), self._values.getvalue()]
+
+
+@final
+class Texts(Column):
+    """A column of texts, or of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places = BytesWriter()
+        write_i32_le(self._places, 0)
+
+    def size(self) -> i64:
+        """Return how long all texts are together."""
+        return len(self._values)
+
+    def add(self, text: bytes) -> None:
+        """Append a text; all of them together must not be longer than places can tell."""
+        self._values.write(text)
+        size: i64 = len(self._values)
+        assert size <= TEXT_SIZE_MAX
+        write_i32_le(self._places, i32(size))
+        self._note_value()
+
+    def add_known(self, text: str) -> None:
+        """Append a text, of which an empty one says that nothing is known."""
+        if text:
+            self.add(text.encode())
+        else:
+            self.add_nulls(1)
+
+    def add_nulls(self, count: i64) -> None:
+        """Append so many that have no value."""
+        size = i32(len(self._values))
+        left = count
+        while left > 0:
+            write_i32_le(self._places, size)
+            left -= 1
+        self._note_nulls(count)
+
+    def buffers(self) -> list[bytes]:
+        """Return validity, places and texts."""
+        return [self.validity(), self._places.getvalue(), self._values.getvalue()]
