@@ -69,10 +69,10 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
             return -1
         end = next_dead(chunk, start)
         end = min(end, start + max(limit - page.count, 1))
-        taken = _fit(chunk, start, end, left, page)
+        taken = fit_end(chunk, start, end, left, needs_one=page.count == 0)
         if taken == start:
             return -1
-        left = max(left - _size_between(chunk, start, taken), 0)
+        left = max(left - size_between(chunk, start, taken), 0)
         if chunk.is_joined and not chunk.is_cold:
             at = chunk.start_of(start) + (0 if page.count > 0 else 1)
             page.records.append(chunk.text[at : chunk.ends[taken - 1]])
@@ -89,7 +89,8 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
         slot = taken
 
 
-def _size_between(chunk: Chunk, start: i64, end: i64) -> i64:
+def size_between(chunk: Chunk, start: i64, end: i64) -> i64:
+    """Return the size of the texts of some slots."""
     if chunk.is_joined:
         return i64(chunk.ends[end - 1]) - chunk.start_of(start)
     size: i64 = 0
@@ -99,9 +100,9 @@ def _size_between(chunk: Chunk, start: i64, end: i64) -> i64:
     return size
 
 
-def _fit(chunk: Chunk, start: i64, end: i64, left: i64, page: LogPage) -> i64:
-    """Return up to where the records from `start` fit into `left` bytes; the first always does."""
-    if _size_between(chunk, start, end) <= left:
+def fit_end(chunk: Chunk, start: i64, end: i64, left: i64, *, needs_one: bool) -> i64:
+    """Return up to where the records from `start` fit into `left` bytes, or the first at least."""
+    if size_between(chunk, start, end) <= left:
         return end
     if chunk.is_joined:
         at: i64 = bisect_right(chunk.ends, chunk.start_of(start) + left, start, end)
@@ -110,7 +111,7 @@ def _fit(chunk: Chunk, start: i64, end: i64, left: i64, page: LogPage) -> i64:
         while at < end and left >= len(chunk.pieces[at]):
             left -= len(chunk.pieces[at])
             at += 1
-    return start + 1 if at == start and page.count == 0 else at
+    return start + 1 if at == start and needs_one else at
 
 
 def _pick(

@@ -31,7 +31,7 @@ ALIVE_SLOT: Final = b"\0"
 
 # Lengths of `,{"$seq":`, `,"$ts":`, `,"data":` and `}`; of `,"meta":`.
 _FRAME_SIZE: Final = 25
-_META_SIZE: Final = 8
+META_FRAME_SIZE: Final = 8
 # Of `"data":`.
 _DATA_SIZE: Final = 7
 
@@ -52,8 +52,14 @@ def content_size(text_size: i64, seq: i64, ts: i64, meta_size: i64) -> i64:
     """Return the size of what a writer gave for a record: data and meta."""
     frame: i64 = _FRAME_SIZE + digits(seq) + digits(ts)
     if meta_size > 0:
-        frame += _META_SIZE
+        frame += META_FRAME_SIZE
     return text_size - frame
+
+
+def data_from(seq: i64, ts: i64) -> i64:
+    """Return where the data begin in the text of a record."""
+    # After `,{"$seq":1,"$ts":1,"data":`.
+    return 17 + _DATA_SIZE + digits(seq) + digits(ts)
 
 
 def text_of(seq: i64, middle: bytes, data: bytes, meta: bytes) -> bytes:
@@ -377,7 +383,7 @@ class Chunk:
         meta_size: i64 = self.metas[slot]
         if meta_size == 0:
             return text[start:end], b""
-        return text[start : end - meta_size - _META_SIZE], text[end - meta_size : end]
+        return text[start : end - meta_size - META_FRAME_SIZE], text[end - meta_size : end]
 
     def view(
         self,
@@ -394,7 +400,7 @@ class Chunk:
         if not include_meta:
             meta_size: i64 = self.metas[slot]
             if meta_size > 0:
-                text = text[: len(text) - 1 - meta_size - _META_SIZE] + b"}"
+                text = text[: len(text) - 1 - meta_size - META_FRAME_SIZE] + b"}"
         if include_tags:
             label = self.label_at(slot)
             if label:
@@ -411,7 +417,7 @@ class Chunk:
             parts += (b",", label[:-1])
         meta_size: i64 = self.metas[slot]
         if include_meta and meta_size > 0:
-            parts.append(text[len(text) - 1 - meta_size - _META_SIZE : -1])
+            parts.append(text[len(text) - 1 - meta_size - META_FRAME_SIZE : -1])
         parts.append(b"}")
         return b"".join(parts)
 
