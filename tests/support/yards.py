@@ -58,6 +58,9 @@ BUDGET: Final = 1 << 40
 JOB_SIZE_MAX: Final = 1 << 20
 TOKEN_TERMS: Final = Terms(BUNQUEUE, 3000, is_token=True, label="worker")
 
+# A window of history that nothing leaves.
+ALL_HISTORY = (86_400_000, 1 << 40)
+
 # Everything a client could know of one job, and of a yard.
 Facts = tuple[object, ...]
 Snapshot = dict[object, Facts]
@@ -108,10 +111,13 @@ class OpenYard:
         budget: int = BUDGET,
         ids_ahead: bool = False,
         job_size_max: int = JOB_SIZE_MAX,
+        window: tuple[int, int] = (0, 0),
     ) -> None:
         self.now_ms = now_ms
         self.storage = storage
         self.journal = Journal(storage, segment_size, ids_ahead=ids_ahead)
+        # Of history: age in ms, and bytes.
+        self.journal.history.keep(*window)
         self.bodies = Bodies(self.journal, budget)
         self.yard = Yard(self.journal, self.bodies)
         self.recovered: Recovered | None = None

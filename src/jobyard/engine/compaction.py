@@ -87,7 +87,8 @@ class Compactor:
             return False
         self._reader = Reader(self._journal.storage(), victim)
         self.phase = SCANNING
-        if victim.live == 0 and victim.number not in self._first:
+        self._journal.history.leave(victim)
+        if victim.live + victim.past_names == 0 and victim.number not in self._first:
             self._finish_scan()
         return True
 
@@ -98,11 +99,28 @@ class Compactor:
             if segment is not None:
                 return segment
             self._first.pop(0)
+        history = journal.history
+        if history.is_on:
+            history.trim(self._yard.now_ms + journal.wall_offset_ms)
+        victim = self._emptiest()
+        if journal.is_short and not journal.is_full and journal.spares_wanted() == 0:
+            # There is room again.
+            journal.is_short = False
+        if journal.is_short:
+            while victim is None and history.give_way():
+                victim = self._emptiest()
+            journal.is_short = victim is not None
+        if history.is_on:
+            history.forget_names(journal.segments)
+        return victim
+
+    def _emptiest(self) -> Segment | None:
+        journal = self._journal
         best: Segment | None = None
         small: Segment | None = None
         small_count = 0
         for segment in journal.segments.values():
-            if not segment.is_sealed:
+            if not segment.is_sealed or segment.is_history:
                 continue
             if segment.live * 2 < segment.size and (best is None or _is_emptier(segment, best)):
                 best = segment
@@ -208,6 +226,9 @@ class Compactor:
             and queue not in saved.queues
         ):
             saved.add_queue(queue)
+        past = self._journal.history.past.get(number)
+        if past is not None and past.segment == self._victim().number and past not in saved.names:
+            saved.add_name(past)
 
     def _save_entry(self, kind: int, key: bytes, saved: Saved) -> None:
         journal = self._journal
@@ -298,6 +319,7 @@ class Compactor:
             storage.unlink(victim.name)
         storage.sync_directory()
         journal.ledger.forget_segment(victim.number)
+        journal.is_short = False
         self.dropped_count += 1
         self._reader = None
         self.phase = IDLE

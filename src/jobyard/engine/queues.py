@@ -59,7 +59,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
     yard.disarm(queue)
     if queue.sweep is not None:
         yard.disarm(queue.sweep)
-    yard.journal.ledger.forget_queue(queue)
+    yard.journal.retire_queue(queue)
     del yard.queues[queue.name]
 
 

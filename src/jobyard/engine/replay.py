@@ -11,6 +11,7 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
+from jobyard.engine.events import recall_history
 from jobyard.engine.log_replay import LogReplay
 from jobyard.engine.registry import load_entries
 from jobyard.engine.routers import load_routers
@@ -89,6 +90,11 @@ class Replay:
         # Whether queues whose names are lost get new ones, and which did.
         self.names_lost: bool = False
         self.renamed: list[Queue] = []
+        # The number of a record is how many were read before it and this.
+        self._record_shift: i64 = 0
+        self.next_record: i64 = 0
+        # The last record that let go of a job, by the number of the queue; only for history.
+        self._last_gone: dict[int, int] = {}
 
     def apply_batch(self, data: bytes, at: i64, head: BatchHead, segment: Segment) -> None:
         """Apply every record of one batch, found at `at` in `data`."""
@@ -103,6 +109,8 @@ class Replay:
         shift: i64 = segment.end - at
         self._shift = shift
         self._logs.offset_ms = self._offset_ms
+        before = self.records_count
+        self._record_shift = head.first_record - before
         while pos < end:
             kind = data[pos]
             length = i64(read_i32_le(data, pos + 4))
@@ -113,7 +121,8 @@ class Replay:
             elif kind == KIND_LEASE:
                 job = self._yard.jobs.get(read_i64_le(data, pos + 8))
                 if job is not None:
-                    self._catch_up(job, read_i64_le(data, pos + 24) + self._offset_ms)
+                    journal.told_ms = read_i64_le(data, pos + 24) + self._offset_ms
+                    self._catch_up(job, journal.told_ms)
                     self._yard.apply_taken(job, None)
                     journal.ledger.trail(job, segment)
             elif kind == KIND_END:
@@ -121,11 +130,20 @@ class Replay:
             elif kind == KIND_MOVE:
                 self._move(data, pos, length)
             elif kind == KIND_GONE:
-                self._gone(read_i64_le(data, pos + 8), i64(read_i32_le(data, pos + 20)))
+                self._gone(data, pos)
             else:
                 self._rare(data, pos, kind, length, segment)
             pos += length
             self.records_count += 1
+        self._count_batch(head, segment, self.records_count - before)
+
+    def _count_batch(self, head: BatchHead, segment: Segment, count: i64) -> None:
+        """Take note of the numbers of a batch's records."""
+        journal = self._journal
+        first = head.first_record
+        self.next_record = max(self.next_record, first + count)
+        if journal.history.is_on:
+            journal.history.add_batch(segment, segment.end, first, count, journal.told_ms)
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -162,6 +180,7 @@ class Replay:
             ledger.take_base(job, segment, job.place & 0xFFFFFFFF, extra_end - extra_at)
             return
         ledger.hold_base(job, segment, extra_end - extra_at)
+        self._journal.told_ms = max(self._journal.told_ms, job.created_ms)
         self._put(job)
         if kind == KIND_MOVED:
             self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
@@ -282,13 +301,14 @@ class Replay:
     def _end(self, data: bytes, pos: i64, length: i64) -> None:
         job_id = read_i64_le(data, pos + 8)
         state: i64 = data[pos + 2]
+        finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
+        self._journal.told_ms = finished_ms
         if state == GONE:
-            self._gone(job_id, i64(read_i32_le(data, pos + 20)))
+            self._gone(data, pos)
             return
         job = self._yard.jobs.get(job_id)
         if job is None:
             return
-        finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
         # Who lost a job may end it late, when nobody has taken it since its delay was over.
         self._catch_up(job, finished_ms)
         end = End(job, data[pos + 1], state)
@@ -307,6 +327,7 @@ class Replay:
         if job is None:
             return
         at_ms = read_i64_le(data, pos + 40) + self._offset_ms
+        self._journal.told_ms = at_ms
         self._catch_up(job, at_ms)
         move = End(job, data[pos + 1], data[pos + 2])
         move.rank = read_i64_le(data, pos + 16)
@@ -336,8 +357,14 @@ class Replay:
             absorb(job.more(), data, at, end, self._offset_ms)
         self._journal.ledger.trail(job, self._journal.hot)
 
-    def _gone(self, job_id: i64, base: i64) -> None:
-        job = self._yard.jobs.get(job_id)
+    def _gone(self, data: bytes, pos: i64) -> None:
+        job = self._yard.jobs.get(read_i64_le(data, pos + 8))
+        base = i64(read_i32_le(data, pos + 20))
+        if self._journal.history.is_on:
+            number = int(read_i32_le(data, pos + 16))
+            self._last_gone[number] = self.records_count + self._record_shift
+            if data[pos] == KIND_GONE and number != 0:
+                self._journal.told_ms = read_i64_le(data, pos + 24) + self._offset_ms
         if job is None:
             self._journal.ledger.count_kill(self._journal.hot, base)
             return
@@ -451,6 +478,8 @@ class Replay:
         load_routers(yard, self._now_ms)
         if "" in yard.queues:
             raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
+        if self._journal.history.is_on:
+            recall_history(yard, segments, self.next_record, self._queues, self._last_gone)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.ledger.forget_queue(queue)
@@ -527,7 +556,9 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
     journal = yard.journal
     replay, recovery = replay_all(yard, storage, now_ms, names_lost=names_lost)
     _resume(journal, storage, recovery)
+    journal.record_base = replay.next_record
     fields = HeadFields(recovery.epoch, 0, journal.next_id)
+    fields.first_record = replay.next_record
     fields.durable = recovery.next_number - 1
     recovery.mend(fields)
     for segment in recovery.segments:

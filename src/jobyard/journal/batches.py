@@ -18,6 +18,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import StorageFull
+from jobyard.journal.history import History
 from jobyard.journal.ledger import Ledger
 from jobyard.journal.newest import note_newest
 from jobyard.journal.record import LONG_BODY_SIZE, PUT_SIZE, write_alive
@@ -89,6 +90,11 @@ class Batches:
         self.records_count: i64 = 0
         self.moved_count: i64 = 0
         self._records_sealed: i64 = 0
+        # The number of the first record of this boot: numbers go on over restarts.
+        self.record_base: i64 = 0
+        # The time that the newest record about a job tells.
+        self.told_ms: i64 = 0
+        self.history = History()
         # Newest batch by temperature.
         self._newest: list[i64] = [0, 0]
         self._part1 = BytesWriter()
@@ -114,6 +120,8 @@ class Batches:
         self.raised: i64 = 0
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
+        # Room was wanted and not found: history must give way.
+        self.is_short: bool = False
 
     # -- room ---------------------------------------------------------------------------------
 
@@ -188,6 +196,7 @@ class Batches:
 
     def _set_full(self, now_ms: i64) -> None:
         self.is_full, self._full_until_ms = True, now_ms + FULL_RETRY_MS
+        self.is_short = True
 
     def retry_full(self, now_ms: i64) -> None:
         """Look whether a full disk has room again; called every so often while it is full."""
@@ -197,6 +206,7 @@ class Batches:
     def note_full(self) -> None:
         """Note that the disk had no room for a spare file; it may be asked again at once."""
         self.is_full = True
+        self.is_short = True
 
     def new_spare_name(self) -> str:
         """Return a name for a spare file that is yet to be made."""
@@ -262,6 +272,9 @@ class Batches:
             spare = spare_name(self.take_segment_number())
             storage.create(spare, size)
         segment = Segment(self.take_segment_number(), temperature, size)
+        if temperature == HOT and self.history.is_on:
+            segment.prior = self.history.last_hot or segment.number
+            self.history.last_hot = segment.number
         storage.rename(spare, segment.name)
         header = encode_segment_header(
             segment, self.epoch, self._id_limit(), self.open_number - 1, self.wall_offset_ms
@@ -291,6 +304,10 @@ class Batches:
         """Return the batch that holds the newest record of any kind."""
         return self.open_number - (0 if self.has_open_records() else 1)
 
+    def next_record(self) -> i64:
+        """Return a number that is greater than those of all records so far."""
+        return self.record_base + self.records_count
+
     def open_bytes(self) -> i64:
         """Return the size of the open batch's records."""
         return len(self._part1) + self._part2_size
@@ -312,14 +329,19 @@ class Batches:
             self._long_offsets.clear()
             self._part2.clear()
             self._part2_size = 0
-        self._queue_batch(hot, part1, part2)
+        self._queue_batch(hot, part1, part2, self.records_count - self._records_sealed)
 
-    def _queue_batch(self, segment: Segment, part1: bytes, part2: bytes) -> None:
+    def _queue_batch(self, segment: Segment, part1: bytes, part2: bytes, count: i64) -> None:
         """Give a batch its number and its place, and line it up for writing."""
         number = self.open_number
         data = encode_batch(segment, number, self._head_fields(segment), part1, part2)
-        self._records_sealed = self.records_count
+        first = self.record_base + self._records_sealed
+        self._records_sealed += count
         self.pending.append(Pending(segment, data, number, is_seal=False))
+        if self.history.is_on:
+            newest_ms = self.told_ms + self.wall_offset_ms
+            self.history.add_batch(segment, segment.end, first, count, newest_ms)
+            self.history.expect(segment, number, first + count)
         segment.end += len(data)
         segment.last_batch = number
         self._newest[segment.temperature] = number
@@ -329,7 +351,7 @@ class Batches:
         self._id_limit_sealed = self._id_limit()
         fields = HeadFields(self.epoch, self.wall_offset_ms, self._id_limit_sealed)
         fields.durable = self.durable
-        fields.first_record = self._records_sealed
+        fields.first_record = self.record_base + self._records_sealed
         fields.other = self._newest[1 - segment.temperature]
         return fields
 
@@ -396,10 +418,13 @@ class Batches:
         for entry in saved.entries:
             self.ledger.forget_entry(entry)
             self.ledger.hold_entry(entry, segment)
+        for name in saved.names:
+            self.history.move_name(name, self.segments.get(name.segment), segment)
         self._move_logs(saved, segment)
-        self.records_count += saved.count()
-        self.moved_count += saved.count()
-        self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2))
+        count = saved.count()
+        self.records_count += count
+        self.moved_count += count
+        self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2), count)
 
     def _move_logs(self, saved: Saved, segment: Segment) -> None:
         ledger = self.ledger
@@ -479,6 +504,7 @@ class Batches:
     def mark_durable(self, number: i64, id_limit: i64) -> None:
         """Note that everything up to batch `number` is on disk."""
         self.durable = max(self.durable, number)
+        self.history.advance(self.durable)
         for name in [name for name, newest in self._unsynced.items() if newest <= number]:
             del self._unsynced[name]
         self._id_limit_durable = max(self._id_limit_durable, id_limit)

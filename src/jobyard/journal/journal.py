@@ -11,6 +11,7 @@ from mypy_extensions import i32, i64
 
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
+from jobyard.journal.history import PastName
 from jobyard.journal.log_record import (
     LOG_SIZE,
     Erased,
@@ -79,6 +80,7 @@ class Journal(Batches):
             write_put(part1, job, body, extra, self._append_long(job, body))
             job.place = hot.number << 32
         self.ledger.hold_base(job, hot, len(extra))
+        self.told_ms = job.created_ms
         self._waited(job)
 
     def append_body(self, job: Job, body: bytes) -> None:
@@ -138,6 +140,7 @@ class Journal(Batches):
             return
         self._follow(job)
         write_lease(self._part1, lease)
+        self.told_ms = lease.started_ms
         self.records_count += 1
 
     def append_end(self, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
@@ -161,6 +164,7 @@ class Journal(Batches):
             write_gone(self._part1, end.why, job.id, job.queue.number, job.place >> 32, now_ms)
         else:
             write_end(self._part1, job, end, now_ms)
+        self.told_ms = now_ms
         if waited:
             self._waited(job)
         else:
@@ -181,6 +185,7 @@ class Journal(Batches):
         self._make_room_for_news(job, MOVE_SIZE + len(move.news))
         self._follow(job)
         write_move(self._part1, job, move, now_ms)
+        self.told_ms = now_ms
         self._waited(job)
 
     def append_note(self, job: Job, news: bytes) -> None:
@@ -194,6 +199,7 @@ class Journal(Batches):
         """Append the removal of a job nobody holds."""
         self.make_room(GONE_SIZE + self._older_room(job))
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
+        self.told_ms = now_ms
         self._waited(job)
         self._kill_older(job, why, now_ms)
         self.ledger.bury_base(job, self.hot, job.place >> 32)
@@ -205,7 +211,8 @@ class Journal(Batches):
             return
         for base in extra.old_bases:
             if base in self.segments:
-                write_gone(self._part1, why, job.id, job.queue.number, base, now_ms)
+                queue = job.queue.number
+                write_gone(self._part1, why, job.id, queue, base, now_ms, is_old=True)
                 self.ledger.count_kill(self.hot, base)
                 self.records_count += 1
 
@@ -219,6 +226,7 @@ class Journal(Batches):
         """Append the name behind a queue's number; the caller has made the room."""
         queue.number = self.next_queue
         self.next_queue += 1
+        self.history.name(queue.number, queue.name)
         self._append_name(queue, name)
 
     def append_name(self, queue: Queue, name: bytes) -> None:
@@ -230,6 +238,14 @@ class Journal(Batches):
         write_queue(self._part1, queue.number, queue.next_seq, name)
         self.records_count += 1
         self.ledger.hold_queue(queue, self.hot)
+
+    def retire_queue(self, queue: Queue) -> None:
+        """Count the name of a queue that ended as dead, but for what history tells of it."""
+        segment = i64(queue.segment)
+        self.ledger.forget_queue(queue)
+        if self.history.is_on and segment != 0:
+            name = PastName(queue.number, queue.name, queue.next_seq, self.next_record())
+            self.history.retire(name, self.segments[segment])
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
         """Remember a value under a key, in place of the one before; YardFull on a full disk."""

@@ -34,6 +34,8 @@ class Reader:
         self.data: bytes = b""
         self._view: memoryview = memoryview(b"")
         self._start: i64 = 0
+        # How much is read at once.
+        self.window: i64 = WINDOW
         # Where the next batch should be, and the one just found.
         self.offset: i64 = SEGMENT_HEADER_SIZE
         self.at: i64 = 0
@@ -43,7 +45,7 @@ class Reader:
         if offset < self._start or offset + size > self._start + len(self.data):
             if offset + size > self.segment.size:
                 return -1
-            self.data = self._storage.read(self.segment.name, offset, max(size, WINDOW))
+            self.data = self._storage.read(self.segment.name, offset, max(size, self.window))
             self._view = memoryview(self.data)
             self._start = offset
             if len(self.data) < size:

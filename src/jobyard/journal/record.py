@@ -6,13 +6,14 @@ Every record begins with eight bytes: kind u8, three small fields a b c u8, leng
                                          40 due, 48 stamp, 56 own, 64 seq, 72 policy i32
                                          76 size of the extra i32, 80 body, extra
     MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, extra
-    LEASE    a door                      8 id, 16 number, 24 at, 32 ttl, 40 holder
+    LEASE    a door                      8 id, 16 number, 24 at, 32 ttl
+                                         40 holder, 32 bits of it, 44 queue i32
     END      a why, b next state         8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
                                          40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
                                          64 available, 72 claimed, 80 finished, 88 holder, 96 news
     MOVE     a why, b state              8 id, 16 rank, 24 due, 32 stamp*, 40 at
-                                         48 attempts i32, 52 0 i32, 56 news
-    GONE     a why                       8 id, 16 queue i32, 20 base segment i32, 24 at
+                                         48 attempts i32, 52 queue i32, 56 news
+    GONE     a why, b 1 if of an old body  8 id, 16 queue i32, 20 base segment i32, 24 at
     STATE    c state                     8 id, 16 state block, 88 stamp, 96 extra
     NOTE     -                           8 id, 16 news
     QUEUE    -                           8 number i32, 12 name size i32, 16 next seq, 24 name
@@ -85,6 +86,8 @@ PARKED: Final = 16
 # In the state of a MOVED: the body is another one, and the base before stays what it was.
 NEW_BODY: Final = 0x80
 STATE_BITS: Final = 0x7F
+# What a LEASE tells of the number of its holder.
+HOLDER_BITS: Final = 0xFFFFFFFF
 
 PUT_SIZE: Final = 80
 MOVED_SIZE: Final = 152
@@ -224,7 +227,7 @@ def write_lease(out: BytesWriter, lease: Lease) -> None:
     write_i64_le(out, lease.key)
     write_i64_le(out, lease.started_ms)
     write_i64_le(out, lease.ttl_ms)
-    write_i64_le(out, lease.book.key)
+    write_i64_le(out, (lease.book.key & HOLDER_BITS) | lease.job.queue.number << 32)
 
 
 def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
@@ -258,7 +261,7 @@ def write_move(out: BytesWriter, job: Job, move: End, now_ms: i64) -> None:
     write_i64_le(out, move.due_ms)
     write_i64_le(out, _stamp_or_ending(job, move.state, move.stamp))
     write_i64_le(out, now_ms)
-    write_i64_le(out, move.attempts)
+    write_i64_le(out, move.attempts | job.queue.number << 32)
     if news:
         out.write(news)
 
@@ -267,9 +270,21 @@ def _stamp_or_ending(job: Job, state: i64, stamp: i64) -> i64:
     return job.queue.endings + 1 if state in (DEAD, DONE) else stamp
 
 
-def write_gone(out: BytesWriter, why: i64, job_id: i64, queue: i64, base: i64, now_ms: i64) -> None:
-    """Encode that a job is no more; kept for as long as segment `base` exists."""
-    _begin(out, KIND_GONE, why, 0, 0, GONE_SIZE)
+def write_gone(
+    out: BytesWriter,
+    why: i64,
+    job_id: i64,
+    queue: i64,
+    base: i64,
+    now_ms: i64,
+    *,
+    is_old: bool = False,
+) -> None:
+    """Encode that a job is no more; kept for as long as segment `base` exists.
+
+    An old base of a job goes with its newest, whose end is told by another record.
+    """
+    _begin(out, KIND_GONE, why, 1 if is_old else 0, 0, GONE_SIZE)
     write_i64_le(out, job_id)
     write_i32_le(out, i32(queue))
     write_i32_le(out, i32(base))

@@ -209,6 +209,7 @@ class Recovery:
             self.empty.append(segment)
             return
         segment.temperature = i64(read_i32_le(header, 20))
+        segment.prior = read_i64_le(header, 48)
         self.next_id = max(self.next_id, read_i64_le(header, 24))
         self.epoch = max(self.epoch, i64(read_i32_le(header, 16)))
         self._epochs[number] = int(read_i32_le(header, 16))

@@ -10,6 +10,7 @@ from typing import final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from jobyard.journal.history import PastName
 from jobyard.journal.ledger import entry_bytes, queue_bytes
 from jobyard.journal.log_record import (
     LOG_SIZE,
@@ -23,6 +24,7 @@ from jobyard.journal.log_record import (
 )
 from jobyard.journal.record import (
     MOVED_SIZE,
+    QUEUE_SIZE,
     REMOVED,
     STATE_SIZE,
     write_entry,
@@ -51,6 +53,8 @@ class Saved:
         self._kill_ids: list[i64] = []
         self.kill_bases: list[i64] = []
         self.queues: list[Queue] = []
+        # Of queues that are gone.
+        self.names: list[PastName] = []
         self.entries: list[Entry] = []
         self.heads: list[LogTopic] = []
         self.erased: list[Erased] = []
@@ -85,6 +89,11 @@ class Saved:
         """Save the name of a queue."""
         self.queues.append(queue)
         self.size += queue_bytes(queue)
+
+    def add_name(self, name: PastName) -> None:
+        """Save the name of a queue that is gone."""
+        self.names.append(name)
+        self.size += QUEUE_SIZE + len(name.name)
 
     def add_entry(self, entry: Entry) -> None:
         """Save the value of an entry."""
@@ -125,7 +134,7 @@ class Saved:
 
     def count(self) -> i64:
         """Return the number of records."""
-        named = len(self.queues) + len(self.entries)
+        named = len(self.queues) + len(self.names) + len(self.entries)
         named += len(self.heads) + len(self.erased) + len(self.rows)
         return len(self.jobs) + len(self.states) + len(self._kill_ids) + named
 
@@ -134,8 +143,7 @@ class Saved:
 
         The texts of logs are placed from the beginning of part 1.
         """
-        for queue in self.queues:
-            write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
+        self._encode_names(part1)
         for entry in self.entries:
             write_entry(part1, entry)
         for i in range(len(self._kill_ids)):
@@ -163,6 +171,12 @@ class Saved:
             offsets.append(self.part2_size)
             self.part2_size += len(body)
         return offsets
+
+    def _encode_names(self, part1: BytesWriter) -> None:
+        for queue in self.queues:
+            write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
+        for name in self.names:
+            write_queue(part1, name.number, name.next_seq, name.name.encode())
 
 
 def _extra_size(job: Job) -> i64:

@@ -9,7 +9,7 @@ r"""One file of the journal: its name, its header, its batches and its seal, as 
     24  next id                     28  epoch i32                      28  epoch i32
     32  last batch number           32  wall - steady ms               32  0
     40  wall - steady ms            40  next id                        40  next id
-    48  0                           48  newest durable batch           48  newest durable batch
+    48  hot segment before it       48  newest durable batch           48  newest durable batch
     56  crc of bytes 0-55           56  first record number            56  next record number
                                     64  batch before it in this file   64  last batch in this file
                                     72  newest of other temperature    72  same
@@ -18,7 +18,9 @@ r"""One file of the journal: its name, its header, its batches and its seal, as 
 
 A batch is header, part 1 (records) and part 2 (bodies too long to inline). The segment number
 stands under the checksum, so what an older use of a recycled file left behind is never read as
-new. A sealed segment is never written again. Segments are hot (fresh records) or cold (what
+new. A hot segment names the one before it, or itself if there was none, and 0 while no history is
+kept; what lies behind a segment that is gone, or behind a 0, is no history any more. A sealed
+segment is never written again. Segments are hot (fresh records) or cold (what
 compaction saved); batch numbers run through both, and replay follows the numbers.
 """
 
@@ -91,6 +93,20 @@ class Segment:
         self.live: i64 = 0
         # Bytes of kill records by the segment of the base they kill; part of `live`.
         self.kills: dict[int, int] = {}
+        # Names of queues that are gone, written here, and told by history.
+        self.past_names: i64 = 0
+        # The hot segment before it, itself if there was none, 0 if it is not known.
+        self.prior: i64 = 0
+        # Its records are numbered from the first (-1: it has none) to below the next.
+        self.first_record: i64 = -1
+        self.next_record: i64 = 0
+        # The wall time that its records told last.
+        self.newest_ms: i64 = 0
+        # Whether it is part of the history that can be read, and must not go.
+        self.is_history: bool = False
+        # Where some of its batches begin, and the number of the first record in each.
+        self.points: list[i64] = []
+        self.point_records: list[i64] = []
 
 
 def encode_segment_header(
@@ -106,7 +122,7 @@ def encode_segment_header(
     write_i64_le(out, next_id)
     write_i64_le(out, last_batch)
     write_i64_le(out, wall_ms)
-    write_i64_le(out, 0)
+    write_i64_le(out, segment.prior)
     write_i64_le(out, crc32(out.getvalue()))
     return out.getvalue()
 

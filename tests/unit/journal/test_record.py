@@ -160,7 +160,7 @@ def test_the_end_of_a_run_is_wide_enough_to_tell_the_whole_attempt() -> None:
     lease, found = records(storage, site)
     assert struct.unpack("<BBBBiqqqqq", lease) == (
         *(record.KIND_LEASE, BEANSTALK, 0, 0, record.LEASE_SIZE),
-        *(job.id, 1, NOW_MS + 100, 60_000, book.key),
+        *(job.id, 1, NOW_MS + 100, 60_000, book.key | job.queue.number << 32),
     )
     assert struct.unpack_from("<BBBBiqiiqqqiiqqqqq", found) == (
         *(record.KIND_END, record.RELEASED, 1, 0, len(found), job.id, job.queue.number),
@@ -179,7 +179,7 @@ def test_moves_and_removals_are_laid_out_as_drawn() -> None:
     moved, gone = records(storage, site)
     assert struct.unpack("<BBBBiqqqqqii", moved) == (
         *(record.KIND_MOVE, record.KICKED, READY, 0, record.MOVE_SIZE),
-        *(job.id, 3, NOW_MS, job.stamp, NOW_MS, 0, 0),
+        *(job.id, 3, NOW_MS, job.stamp, NOW_MS, 0, job.queue.number),
     )
     assert struct.unpack("<BBBBiqiiq", gone) == (
         *(record.KIND_GONE, record.REMOVED, 0, 0, record.GONE_SIZE),
