@@ -38,8 +38,9 @@ class LogColumns:
         self.data = Texts()
         self.count: i64 = 0
         self.first_seq: i64 = 0
+        self.last_seq: i64 = 0
         # Up to here there is no other.
-        self.last_seq: i64 = after_seq
+        self.reached_seq: i64 = after_seq
 
     def columns(self) -> list[Column]:
         """Return the columns in the order readers see them."""
@@ -79,7 +80,7 @@ def columns_between(
         if left < 0:
             return page
         index += 1
-    page.last_seq = to_seq
+    page.reached_seq = to_seq
     return page
 
 
@@ -88,7 +89,7 @@ def _take(
 ) -> i64:
     """Add the records of a chunk; return the bytes left, or -1 for a full page."""
     stop: i64 = min(to_seq + 1 - chunk.base, chunk.used())
-    slot = max(page.last_seq + 1 - chunk.base, 0)
+    slot = max(page.reached_seq + 1 - chunk.base, 0)
     while True:
         start = next_alive(chunk, slot)
         if start >= stop:
@@ -112,6 +113,7 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
         page.first_seq = chunk.base + start
     page.count += end - start
     page.last_seq = chunk.base + end - 1
+    page.reached_seq = page.last_seq
     _add_labels(chunk, page, start, end)
     # Columns are copied whole: to read one item of an array costs more than to write it.
     times = chunk.ts[start:end].tobytes()

@@ -19,16 +19,16 @@ from mypy_extensions import i64
 
 from jobyard.errors import Refused
 from jobyard.wire.http1_target import parse_query, path_in, split_path
-from jobyard.wire.http1_write import CONTINUE, LAST_CHUNK, chunk, response, stream_head
+from jobyard.wire.http1_write import CONTINUE, chunk, last_chunk, response, stream_head
 
 # The whole of HTTP/1 for sessions, wherever it is written.
 __all__ = [
     "CONTINUE",
-    "LAST_CHUNK",
     "BadHttp",
     "HttpReader",
     "HttpRequest",
     "chunk",
+    "last_chunk",
     "parse_query",
     "response",
     "split_path",

@@ -11,7 +11,6 @@ from librt.strings import BytesWriter
 
 from jobyard.wire.lines import write_number
 
-LAST_CHUNK: Final = b"0\r\n\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 PHRASES: Final = {
@@ -122,6 +121,11 @@ def chunk(data: bytes) -> bytes:
     """Return the next piece of a chunked answer, which an empty one would end."""
     assert len(data) > 0
     return b"".join((b"%x\r\n" % len(data), data, b"\r\n"))
+
+
+def last_chunk(trailers: bytes) -> bytes:
+    """Return the end of a chunked answer; `trailers` are header lines, each with its line end."""
+    return b"".join((b"0\r\n", trailers, b"\r\n"))
 
 
 def _write_start(out: BytesWriter, status: int, content_type: str) -> None:

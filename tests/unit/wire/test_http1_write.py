@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.wire.http1 import CONTINUE, LAST_CHUNK, chunk, response, stream_head
+from jobyard.wire.http1 import CONTINUE, chunk, last_chunk, response, stream_head
 
 JSON = "application/json"
 
@@ -96,9 +96,20 @@ def test_a_client_hears_what_was_said(status: int, body: bytes) -> None:
 def test_a_client_hears_a_stream(pieces: list[bytes]) -> None:
     head = stream_head(200, "text/event-stream", b"X-A: b\r\n", is_1_0=False)
     assert b"Connection" not in head
-    answer, body = heard(head, *(chunk(each) for each in pieces), LAST_CHUNK)
+    answer, body = heard(head, *(chunk(each) for each in pieces), last_chunk(b""))
     assert body == b"".join(pieces)
     assert (b"x-a", b"b") in answer.headers
+
+
+def test_a_client_hears_what_is_told_at_the_end_of_a_stream() -> None:
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
+    client.send(h11.EndOfMessage())
+    head = stream_head(200, JSON, b"Trailer: Rows\r\n", is_1_0=False)
+    client.receive_data(head + chunk(b"{}") + last_chunk(b"Rows: 7\r\n"))
+    events = [client.next_event() for _ in range(3)]
+    assert isinstance(events[-1], h11.EndOfMessage)
+    assert list(events[-1].headers) == [(b"rows", b"7")]
 
 
 def test_a_stream_to_an_old_client_ends_with_the_connection() -> None:

@@ -191,12 +191,19 @@ class Call:
         """Tell whether a stream may send more, or should wait to be `drained`."""
         return self.session.has_room()
 
-    def end_stream(self) -> None:
-        """End a stream in good order."""
+    def end_stream(self, trailers: bytes = b"") -> None:
+        """End a stream in good order; trailers are header lines, each with its end."""
         assert self.is_streaming
         self.is_answered = True
         self.pending = None
-        self.session.write_stream_end(self)
+        self.session.write_stream_end(self, trailers)
+
+    def break_stream(self) -> None:
+        """End a stream that cannot be completed, so that nobody takes it for a whole one."""
+        assert self.is_streaming
+        self.is_answered = True
+        self.pending = None
+        self.session.break_off(self)
 
     def let_go(self) -> None:
         """Free what was held for this call."""

@@ -22,11 +22,11 @@ from jobyard.sessions.http.door import (
 from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
 from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
 from jobyard.wire.http1 import (
-    LAST_CHUNK,
     BadHttp,
     HttpReader,
     HttpRequest,
     chunk,
+    last_chunk,
     response,
     split_path,
     stream_head,
@@ -358,11 +358,15 @@ class HttpSession(Session):
         if not self._is_serving:
             self.peer.stirred()
 
-    def write_stream_end(self, call: Call) -> None:
+    def write_stream_end(self, call: Call, trailers: bytes) -> None:
         """Write the end of a stream."""
         if not call.request.is_1_0:
-            self.out.write(LAST_CHUNK)
+            self.out.write(last_chunk(trailers))
         self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
+
+    def break_off(self, call: Call) -> None:
+        """Leave a stream without its end, and close."""
+        self._end_call(call, keep_alive=False)
 
     def _end_call(self, call: Call, *, keep_alive: bool) -> None:
         if call.slot is not None:

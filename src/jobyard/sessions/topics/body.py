@@ -120,6 +120,17 @@ def query_flag(call: Call, key: str, *, otherwise: bool) -> bool:
     return word == "true"
 
 
+def query_whole(asked: dict[str, str], key: str, otherwise: i64) -> i64:
+    """Return a whole number of at least 0 as the query says; one not given is `otherwise`."""
+    word = asked.get(key, "")
+    if not word:
+        return otherwise
+    if not word.isascii() or not word.isdecimal():
+        raise invalid(f"{key} must be a whole number of at least 0")
+    digits = word.lstrip("0")
+    return min(int(digits or "0"), WHOLE_MAX) if len(digits) < 20 else WHOLE_MAX
+
+
 def text(fields: JsonFields, key: bytes, most: i64) -> str:
     """Return a text of at most so many bytes; nothing if none is given."""
     kind = fields.kind(key)

@@ -54,6 +54,9 @@ class TopicsDoor:
         self.news = QueueNews(yard.bus)
         self.watches: dict[str, Watch] = {}
         self.limits = Limits()
+        # Exports take turns: when the last page was made, and the first time nobody waits for.
+        self.exported_ms: i64 = 0
+        self.export_free_ms: i64 = 0
 
     def wall_ms(self, steady_ms: i64) -> i64:
         """Return a steady time as the clock on the wall shows it."""

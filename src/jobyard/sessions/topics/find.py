@@ -4,6 +4,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import claim_setup, logs
 from jobyard.engine.yard import Yard
+from jobyard.model.log import LogTopic
 from jobyard.model.queue import Queue
 from jobyard.model.topic import BARRED, LOG, BadConfig, TopicConfig, is_topic_name, read_config
 from jobyard.sessions.http.call import Call, HttpRefused
@@ -46,6 +47,22 @@ def queue_of(yard: Yard, name: str) -> Queue:
     if queue is None:
         raise no_topic(name)
     return queue
+
+
+def log_of(yard: Yard, name: str) -> LogTopic:
+    """Return the log a call is about."""
+    check_topic_name(name)
+    log = yard.logs.get(name)
+    if log is not None:
+        return log
+    if find_queue(yard, name) is not None:
+        raise HttpRefused(409, "not_a_log", f"{name} is a queue")
+    raise no_topic(name)
+
+
+def incarnation_of(log: LogTopic) -> str:
+    """Return what tells a log from others of its name; too long for a number in JavaScript."""
+    return str(int(log.incarnation))
 
 
 def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfig:

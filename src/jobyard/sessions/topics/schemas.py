@@ -128,7 +128,7 @@ _STATE: Final[Schema] = {
     "required": list(_STATE_FIELDS),
     "properties": {
         **_STATE_FIELDS,
-        "incarnation": {**_WHOLE, "description": "Another one after a log was made anew."},
+        "incarnation": {**_TEXT, "description": "Another one after a log was made anew."},
         "queue": {
             "type": "object",
             "description": "Of a queue only.",

@@ -5,6 +5,7 @@ from typing import Final
 
 from jobyard.sessions.http.routes import OPEN, Route, Routes
 from jobyard.sessions.topics import (
+    export,
     health,
     leases,
     reads,
@@ -17,6 +18,7 @@ from jobyard.sessions.topics import (
 )
 from jobyard.sessions.topics.area import ANY_KEY, TopicsArea
 from jobyard.sessions.topics.door import TopicsDoor
+from jobyard.sessions.topics.export_schemas import EXPORT_SHAPES
 from jobyard.sessions.topics.follow_schemas import FOLLOW_SHAPES
 from jobyard.sessions.topics.keys import ADMIN, DELETE, READ, WRITE
 from jobyard.sessions.topics.schemas import SHAPES
@@ -30,7 +32,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
     routes.add_area("v0", area)
     one = "/v0/topics/{topic}"
     router = "/v0/routers/{router}"
-    shapes = {**SHAPES, **FOLLOW_SHAPES}
+    shapes = {**SHAPES, **FOLLOW_SHAPES, **EXPORT_SHAPES}
     for method, pattern, serve, action, summary in (
         ("GET", "/v0/topics", topics.list_topics, READ, "List topics"),
         ("PUT", one, topics.put_topic, ADMIN, "Make a topic, or configure it anew"),
@@ -38,6 +40,8 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("DELETE", one, topics.delete_topic, DELETE, "Remove a topic"),
         ("POST", one, writes.write, WRITE, "Write records"),
         ("POST", f"{one}/diff", reads.diff, READ, "Read records from a cursor"),
+        ("GET", f"{one}/export", export.export, READ, "Read a range as columns"),
+        ("GET", f"{one}/seq", export.seq, READ, "Find the first record of a time"),
         ("POST", f"{one}/delete", reads.delete, DELETE, "Delete records"),
         ("POST", f"{one}/claim", leases.claim, TAKE, "Lease jobs"),
         ("POST", f"{one}/ack", leases.ack, WRITE, "Finish leased jobs"),

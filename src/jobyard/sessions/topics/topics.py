@@ -28,6 +28,7 @@ from jobyard.sessions.topics.find import (
     check_topic_name,
     drop_topic,
     find_queue,
+    incarnation_of,
     is_topic,
     make_topic,
     no_topic,
@@ -127,7 +128,7 @@ def _log_state(door: TopicsDoor, log: LogTopic, now_ms: i64) -> dict[str, object
         "effective_priority": log.config.priority or 0,
         "last_write_ts": int(log.last_write_ms) or None,
         "last_read_ts": int(door.wall_ms(log.last_read_ms)) if log.last_read_ms else None,
-        "incarnation": int(log.incarnation),
+        "incarnation": incarnation_of(log),
     }
 
 

@@ -218,6 +218,7 @@ def test_every_answer_of_the_topics_api_is_as_described(port: Port) -> None:
     _walk_queue(walk)
     _walk_refusals(walk)
     _walk_followers(walk)
+    _walk_exports(walk)
     for path in ("/v0/health", "/v0/ready", "/v0/metrics", "/openapi.json"):
         assert walk.ask("GET", path).status == 200
     assert walk.ask("GET", "/v0/metrics", Accept="application/json").status == 200
@@ -273,6 +274,19 @@ def _walk_log(walk: Walk) -> None:
     assert walk.ask("GET", one).json["last_write_ts"] is not None
 
 
+def _walk_exports(walk: Walk) -> None:
+    one = "/v0/topics/log"
+    assert walk.ask("GET", f"{one}/seq?ts=1").status == 200
+    assert walk.ask("GET", f"{one}/seq").status == 400
+    assert walk.ask("GET", "/v0/topics/none/seq?ts=1").status == 404
+    assert walk.ask("GET", f"{one}/export?from_seq=x").status == 400
+    assert walk.ask("GET", "/v0/topics/none/export").status == 404
+    assert walk.ask("GET", f"{one}/export", Accept="image/png").status == 406
+    assert walk.ask("GET", "/v0/topics/q/export").status == 409
+    assert walk.ask("GET", f"{one}/export?from_seq=0").status == 410
+    assert walk.ask("GET", f"{one}/export?to_seq=999").status == 416
+
+
 def _walk_queue(walk: Walk) -> None:
     config = {"type": "queue", "durable": True, "max_deliveries": 1, "dead_letter": "dead"}
     assert walk.ask("PUT", "/v0/topics/q", config).status == 201
@@ -324,4 +338,6 @@ def test_every_page_of_bunqueue_is_as_described(port: Port) -> None:
 def test_a_stream_is_described_as_one(port: Port) -> None:
     _, work = Reader(port.document()).find("GET", "/v0/topics/q/work")
     assert set(work["responses"]["200"]["content"]) == {"text/event-stream"}
+    _, export = Reader(port.document()).find("GET", "/v0/topics/log/export")
+    assert set(export["responses"]["200"]["content"]) == {"application/vnd.apache.arrow.stream"}
     assert [one["name"] for one in work["parameters"] if one["required"]] == ["topic", "node"]
