@@ -275,20 +275,7 @@ def ack(
     """Finish jobs that are leased to a node, all in one batch."""
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _begin_many(yard, leases)
-    try:
-        for lease in leases:
-            try:
-                finish(yard, lease.job, now_ms)
-            except (YardFull, StorageFull):
-                if ended.done == 0:
-                    raise
-                # Those before it count already.
-                ended.skipped.append(int(lease.job.key))
-            else:
-                ended.done += 1
-    finally:
-        _finish_many(yard, ended, now_ms)
+    _end_runs(yard, leases, ended, 0, now_ms, is_done=True)
     return ended
 
 
@@ -307,15 +294,22 @@ def nack(
     """
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
+    _end_runs(yard, leases, ended, delay_ms, now_ms, is_done=False)
+    return ended
+
+
+def _end_runs(
+    yard: Yard, leases: list[Lease], ended: Ended, delay_ms: i64, now_ms: i64, *, is_done: bool
+) -> None:
+    """End many runs in one batch: their jobs are done, or given back."""
     _begin_many(yard, leases)
     try:
         for lease in leases:
-            job = lease.job
             try:
-                if job.family == BUNQUEUE:
-                    fail(yard, job, "nacked", now_ms, delay_ms=delay_ms)
+                if is_done:
+                    finish(yard, lease.job, now_ms)
                 else:
-                    release(yard, job, job.rank, max(delay_ms, 0), now_ms)
+                    _give_back(yard, lease.job, delay_ms, now_ms)
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
@@ -325,7 +319,13 @@ def nack(
                 ended.done += 1
     finally:
         _finish_many(yard, ended, now_ms)
-    return ended
+
+
+def _give_back(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
+    if job.family == BUNQUEUE:
+        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms)
+    else:
+        release(yard, job, job.rank, max(delay_ms, 0), now_ms)
 
 
 def extend(
