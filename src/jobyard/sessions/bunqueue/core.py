@@ -25,7 +25,6 @@ from jobyard.sessions.bunqueue.ids import find_job, id_bytes, token_number, writ
 from jobyard.sessions.bunqueue.request import Pull
 from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
 from jobyard.wire.msgpack import array_header, skip
-from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
 
 if TYPE_CHECKING:
@@ -33,12 +32,15 @@ if TYPE_CHECKING:
     from jobyard.sessions.bunqueue.onlooker import Onlooker
     from jobyard.sessions.bunqueue.request import Request
     from jobyard.sessions.bunqueue.session import BunqueueSession
+    from jobyard.wire.msgpack_read import Fields
 
 LOCK_MS_DEFAULT: Final = 30_000
 PULL_WAIT_MAX: Final = 60_000
 PULL_COUNT_MAX: Final = 1000
 # Of one PUSHB.
 BATCH_MAX: Final = 100_000
+
+_TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
 
 
 # -- PUSH --------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
     fields = request.fields
     now_ms = request.now_ms
     queue_text = session.queue_name(fields)
-    entries = _entries(fields)
+    entries = options.entries(fields, "jobs", BATCH_MAX, _TOO_MANY, ": ")
     door = session.door
     yard = session.yard
     _refuse_if_draining(session)
@@ -244,27 +246,6 @@ def _forget_gone(yard: Yard, extra: Extra) -> None:
         ]
         # Its weight was asked for when room was made.
         extra.members_size = -1
-
-
-def _entries(fields: Fields) -> list[Fields]:
-    start, end = fields.find(b"jobs")
-    if start < 0:
-        raise Refused("jobs must be an array")
-    data = fields.data
-    count, at = array_header(data, start, end)
-    if count < 0:
-        raise Refused("jobs must be an array")
-    if count > BATCH_MAX:
-        raise Refused(f"jobs must have at most {BATCH_MAX} entries")
-    entries: list[Fields] = []
-    while at < end:
-        after = skip(data, at, end)
-        entry = read_fields(data, at, after)
-        if entry is None:
-            raise Refused(f"jobs[{len(entries)}]: must be an object")
-        entries.append(entry)
-        at = after
-    return entries
 
 
 # -- PULL --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from jobyard.model.job import BLOCKED, BUNQUEUE, DONE, LEASED, Job
 from jobyard.sessions.bunqueue import kin, options
 from jobyard.sessions.bunqueue.ids import find_job, id_text, token_number
 from jobyard.sessions.bunqueue.shape import job_value
-from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, array_header, kind_of, skip
+from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import Raw
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FLOW_JOBS_MAX: Final = 10_000
 FLOW_DATA_MAX: Final = 64 << 20
 ID_MAX: Final = 1024
+
+_TOO_MANY: Final = f"flow exceeds the {FLOW_JOBS_MAX} job limit"
 # What an answer says of a job beside its data and its ties.
 _SHOWN_SIZE: Final = 2048
 
@@ -66,7 +68,7 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
     door = session.door
     yard = session.yard
     now_ms = request.now_ms
-    entries = _entries(request.fields)
+    entries = options.entries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ")
     plan, inputs = _read_plan(door, entries, now_ms)
     _check_topology(plan, inputs)
     _check_groups(yard, plan, inputs)
@@ -89,28 +91,6 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
     shown: list[object] = [job_value(door, job) for job in jobs]
     flows.serve(yard, list(dict.fromkeys(queues)), now_ms)
     return {"data": {"jobs": shown}}
-
-
-def _entries(fields: Fields) -> list[Fields]:
-    start, end_at = fields.find(b"jobs")
-    data = fields.data
-    count: i64 = -1
-    at: i64 = -1
-    if start >= 0:
-        count, at = array_header(data, start, end_at)
-    if count < 0:
-        raise Refused("flow jobs must be an array")
-    if count > FLOW_JOBS_MAX:
-        raise Refused(f"flow exceeds the {FLOW_JOBS_MAX} job limit")
-    entries: list[Fields] = []
-    while at < end_at:
-        after = skip(data, at, end_at)
-        entry = read_fields(data, at, after)
-        if entry is None:
-            raise Refused(f"flow jobs[{len(entries)}] must be an object")
-        entries.append(entry)
-        at = after
-    return entries
 
 
 def _read_plan(

@@ -24,7 +24,15 @@ from jobyard.model.policy import (
 from jobyard.model.rules import DAY_MS
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.repeats import check_repeat
-from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL, KIND_TEXT, kind_of
+from jobyard.wire.msgpack import (
+    KIND_ABSENT,
+    KIND_MAP,
+    KIND_NIL,
+    KIND_TEXT,
+    array_header,
+    kind_of,
+    skip,
+)
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import Raw, encode
 
@@ -50,6 +58,32 @@ _MARKS: Final = (
     b"debounceId",
     b"debounceTtl",
 )
+
+
+def entries(fields: Fields, what: str, most: i64, too_many: str, colon: str) -> list[Fields]:
+    """Return the jobs of a command that brings many, in the words that it has for them.
+
+    What is wrong with one of them is told behind its place and the colon.
+    """
+    data = fields.data
+    start, end = fields.find(b"jobs")
+    count: i64 = -1
+    at: i64 = -1
+    if start >= 0:
+        count, at = array_header(data, start, end)
+    if count < 0:
+        raise Refused(f"{what} must be an array")
+    if count > most:
+        raise Refused(too_many)
+    found: list[Fields] = []
+    while at < end:
+        after = skip(data, at, end)
+        entry = read_fields(data, at, after)
+        if entry is None:
+            raise Refused(f"{what}[{len(found)}]{colon}must be an object")
+        found.append(entry)
+        at = after
+    return found
 
 
 def queue_name(fields: Fields) -> str:
