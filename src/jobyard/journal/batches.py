@@ -70,7 +70,9 @@ class Pending:
 class Batches:
     """The open batch, the segments, and two watermarks: `written` and `durable`."""
 
-    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
+    def __init__(  # noqa: PLR0915  all that is known of the journal while it is open
+        self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool
+    ) -> None:
         self.is_on: bool = storage is not None
         self._storage: Storage | None = storage
         self.segment_size: i64 = segment_size

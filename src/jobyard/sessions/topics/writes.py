@@ -43,7 +43,6 @@ from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
-    from jobyard.engine.yard import Yard
     from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
 
@@ -101,33 +100,23 @@ def write_records(
     given = _objects(fields)
     node = text(fields, b"node", NODE_MAX)
     key = text(fields, b"idempotency_key", KEY_MAX) or key
-    may_create = flag(fields, b"create", otherwise=True)
-    wanted = _wanted_config(call, fields, name)
+    config = _config_if_new(door, call, fields, name)
     yard = door.yard
-    is_log = name in yard.logs
-    config: TopicConfig | None = None
-    if not is_log and find_queue(yard, name) is None:
-        if not may_create:
-            raise no_topic(name)
-        config = _new_config(call, wanted)
-        check_topics(door)
-        is_log = config.type != QUEUE
+    is_weighed = config is not None or door.limits.total_bytes > 0
     try:
-        if is_log:
+        if name in yard.logs or (config is not None and config.type != QUEUE):
             rows = [_row(one, node) for one in given]
-            if door.limits.total_bytes > 0:
-                check_bytes(door, sum(len(row.data) + len(row.meta) for row in rows), now_ms)
-            if config is not None:
-                sizes = [len(row.data) + len(row.meta) for row in rows]
-                _make(yard, name, config, sizes, now_ms)
+            if is_weighed:
+                _prepare(
+                    door, name, config, [len(row.data) + len(row.meta) for row in rows], now_ms
+                )
             written = _write_log(door, name, rows, key, now_ms)
         else:
             records = [_record(one, node) for one in given]
-            if door.limits.total_bytes > 0:
-                check_bytes(door, sum(len(one.data) + len(one.meta) for one in records), now_ms)
-            if config is not None:
-                sizes = [len(one.data) + len(one.meta) for one in records]
-                _make(yard, name, config, sizes, now_ms)
+            if is_weighed:
+                _prepare(
+                    door, name, config, [len(one.data) + len(one.meta) for one in records], now_ms
+                )
             written = _write_queue(door, name, records, key, now_ms)
     except YardFull:
         if config is not None:
@@ -163,19 +152,37 @@ def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | N
     return wanted_config(call, name, value)
 
 
-def _new_config(call: Call, wanted: TopicConfig | None) -> TopicConfig:
-    """Return how a topic is made that a write names, which not everybody may say."""
-    if wanted is None:
-        return TopicConfig()
-    check_scope(call, ADMIN)
-    return wanted
+def _config_if_new(
+    door: TopicsDoor, call: Call, fields: JsonFields, name: str
+) -> TopicConfig | None:
+    """Return how the topic of a write is to be made; None if it is there."""
+    may_create = flag(fields, b"create", otherwise=True)
+    wanted = _wanted_config(call, fields, name)
+    if name in door.yard.logs or find_queue(door.yard, name) is not None:
+        return None
+    if not may_create:
+        raise no_topic(name)
+    if wanted is not None:
+        # Not everybody may say how.
+        check_scope(call, ADMIN)
+    check_topics(door)
+    return TopicConfig() if wanted is None else wanted
 
 
-def _make(yard: Yard, name: str, config: TopicConfig, sizes: list[int], now_ms: i64) -> None:
-    """Make the topic of a write, unless that would not even fit into an empty one."""
+def _prepare(
+    door: TopicsDoor, name: str, config: TopicConfig | None, sizes: list[int], now_ms: i64
+) -> None:
+    """See that there may be so much more, and make the topic if it is not there.
+
+    It is not made where the write would not even fit into an empty one.
+    """
+    if door.limits.total_bytes > 0:
+        check_bytes(door, sum(sizes), now_ms)
+    if config is None:
+        return
     if 0 < config.cap_records < len(sizes) or 0 < config.cap_bytes < sum(sizes):
         raise too_large()
-    make_topic(yard, name, config, now_ms)
+    make_topic(door.yard, name, config, now_ms)
 
 
 def _row(record: JsonFields, node: str) -> Row:
