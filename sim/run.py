@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from jobyard.errors import JournalDamaged, Refused, StorageFull
 from sim.bunqueue.world import BunWorld
 from sim.state import Violation
+from sim.topics.world import TopicsWorld
 from sim.world import World
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ WRONG: Final = (
 )
 SEEDS_AT_ONCE: Final = 20
 BUNQUEUE_EVERY: Final = 4
+# Chosen so that the seeds kept so far mean what they meant.
+TOPICS_EVERY: Final = 7
+TOPICS_FIRST: Final = 4
 STORY_LINES_MAX: Final = 25
 
 
@@ -50,7 +54,9 @@ class Outcome:
 
 
 def world_of(seed: int, kind: type[World] = World) -> World:
-    """Return the world of a seed; every fourth seed has bunqueue clients."""
+    """Return the world of a seed; every seventh has topics clients, a fourth bunqueue clients."""
+    if kind is World and seed % TOPICS_EVERY == TOPICS_FIRST:
+        return TopicsWorld(seed)
     if kind is World and seed % BUNQUEUE_EVERY == BUNQUEUE_EVERY - 1:
         return BunWorld(seed)
     return kind(seed)

@@ -48,4 +48,5 @@ class BunBoot(Boot):
 
     def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
         super().__init__(swarm, disk, now_ms)
-        self.entrance = BunqueueEntrance(BunqueueDoor(self.yard, Stillness(), now_ms))
+        self.bunqueue = BunqueueDoor(self.yard, Stillness(), now_ms)
+        self.entrance = BunqueueEntrance(self.bunqueue)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.yard import due_stamp
-from jobyard.model.entry import POLICY
-from jobyard.model.job import BEANSTALK, BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.entry import POLICY, WRITE
+from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.model.rules import DEFAULTS
 from sim.state import Violation
 
@@ -102,11 +102,14 @@ class Snapshot:
 
 
 def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
-    """Return what is remembered under keys; policies are compared job by job."""
+    """Return what is remembered under keys.
+
+    Policies are compared job by job; no record says that the key of a write is forgotten.
+    """
     return {
         (int(entry.kind), bytes(entry.key)): bytes(entry.value)
         for entry in yard.journal.entries.values()
-        if not entry.is_gone and entry.kind != POLICY
+        if not entry.is_gone and entry.kind not in {POLICY, WRITE}
     }
 
 
@@ -195,7 +198,7 @@ class Comparison:
             facts["state"] = READY
             kind = facts["kind"]
             assert isinstance(kind, tuple)
-            if kind[0] != BEANSTALK:
+            if kind[0] == BUNQUEUE:
                 facts["stamp"] = facts["due stamp"]
         elif state in {DELAYED, BLOCKED}:
             facts["due"] = min(due, self._now_ms + delay)

@@ -123,7 +123,7 @@ class BunWorld(World):
         if "clock" in self.swarm.faults and self.base != self._last_base:
             self._has_jumped = True
         self._compare_snapshot(yard, batch)
-        self.bun.adopt(yard)
+        self._adopt(yard)
         self.guest.enter(boot)
         if self.rng.random() < 0.3:
             self._check_repeatable(before, yard)
@@ -140,6 +140,10 @@ class BunWorld(World):
 
     _last_base = 0
 
+    def _adopt(self, yard: Yard) -> None:
+        """Let the model go on from what came back."""
+        self.bun.adopt(yard)
+
     def _compare_snapshot(self, yard: Yard, batch: int) -> None:
         """Hold what came back against the yard as it was when the batch was sealed."""
         known = self._snapshots
@@ -154,18 +158,26 @@ class BunWorld(World):
         may_skip = "full" in self.swarm.faults
         jumped = self._has_jumped
         Comparison(self.now_ms(), may_skip=may_skip, has_jumped=jumped).check(yard, snapshot)
+        self._compare_more(yard, snapshot)
+
+    def _compare_more(self, yard: Yard, snapshot: Snapshot) -> None:
+        """Compare what only some runs have."""
 
     def _check_repeatable(self, before: VirtualDisk, yard: Yard) -> None:
         disk = before.clone()
-        wanted = whole_dump(yard)
+        wanted = self._dump(yard)
         for _ in range(2):
             again = checkers.open_copy(disk, self.swarm, self.now_ms())
-            found = whole_dump(again)
+            found = self._dump(again)
             if found != wanted:
                 only = [one for one in found if one not in wanted]
                 others = [one for one in wanted if one not in found]
                 raise Violation("recovery twice", f"{only} is not {others}"[:2000])
             disk.cut_power()
+
+    def _dump(self, yard: Yard) -> list[tuple[object, ...]]:
+        """Return a yard as plain values, the bodies of jobs last in each."""
+        return whole_dump(yard)
 
     def _check_damage(self, before: VirtualDisk, yard: Yard) -> None:
         disk = before.clone()
@@ -175,10 +187,11 @@ class BunWorld(World):
         what, where = checkers.damage(disk, ranges, self.rng)
         try:
             again = checkers.open_copy(disk, self.swarm, self.now_ms())
+            found = self._dump(again)
         except JournalDamaged:
             self.reach(f"{what} refused")
             return
-        found, wanted = whole_dump(again), whole_dump(yard)
+        wanted = self._dump(yard)
         if [one[:2] for one in found] != [one[:2] for one in wanted]:
             raise Violation("silent damage", f"{what}, {where}")
         for one, other in zip(found, wanted, strict=True):
@@ -372,14 +385,18 @@ class BunWorld(World):
         if not self._is_changed and number in self._snapshots:
             return
         if self._is_changed:
-            bodies = {number: job.data for number, job in self.bun.jobs.items()}
-            self._newest = Snapshot(self.boot.yard, bodies)
+            self._newest = self._snapshot()
             self._is_changed = False
         self._snapshots[number] = self._newest
         self._seen = int(journal.open_number)
 
     _newest: Snapshot
     _seen = 0
+
+    def _snapshot(self) -> Snapshot:
+        """Return what must come back of the yard as it is now."""
+        bodies = {number: job.data for number, job in self.bun.jobs.items()}
+        return Snapshot(self.boot.yard, bodies)
 
     def _compact(self) -> None:
         self._remember()
@@ -398,7 +415,7 @@ class BunWorld(World):
         boot.commit(self.now_ms(), is_late=is_late)
         self.promises.note_write(int(boot.journal.written), int(boot.journal.written))
         self._note_durable()
-        checkers.check_memory(boot.bodies, self.swarm)
+        self._check_memory()
         if boot.journal.open_bytes() > 0:
             raise Violation("disk use", f"{boot.journal.open_bytes()} bytes stay after a commit")
         for number in list(self._snapshots):
@@ -408,13 +425,20 @@ class BunWorld(World):
     def _note_durable(self) -> None:
         self.promises.note_durable(int(self.boot.journal.durable))
 
+    def _check_memory(self) -> None:
+        checkers.check_memory(self.boot.bodies, self.swarm)
+
     def _check_model(self) -> None:
         self.bun.check()
         yard = self.boot.yard
         self.guest.count(yard)
-        count = len(self.bun.jobs) + len(self.guest.jobs)
+        count = self._jobs_count()
         if int(yard.jobs.count) != count:
             raise Violation("counters", f"{yard.jobs.count} jobs in the yard, {count} put")
+
+    def _jobs_count(self) -> int:
+        """Return how many jobs there should be."""
+        return len(self.bun.jobs) + len(self.guest.jobs)
 
     def check_all(self) -> None:
         """Recount everything there is to count."""

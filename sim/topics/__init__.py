@@ -1,0 +1,1 @@
+"""Runs with clients of the topics API: logs, lease queues and routers over HTTP."""

@@ -1,0 +1,30 @@
+"""A server process with the HTTP port beside the other doors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobyard.sessions.bunqueue.http import BunqueueArea
+from jobyard.sessions.bunqueue.http import install as install_bunqueue
+from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.routes import Routes
+from jobyard.sessions.http.session import HttpEntrance
+from jobyard.sessions.topics.door import TopicsDoor
+from jobyard.sessions.topics.table import install as install_topics
+from sim.bunqueue.boot import BunBoot
+
+if TYPE_CHECKING:
+    from sim.storage import VirtualDisk
+    from sim.workload import Swarm
+
+
+class TopicsBoot(BunBoot):
+    """A server process for all protocols."""
+
+    def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
+        super().__init__(swarm, disk, now_ms)
+        area = BunqueueArea(self.bunqueue)
+        routes = Routes(area)
+        install_bunqueue(routes, area)
+        install_topics(routes, TopicsDoor(self.yard, now_ms))
+        self.http = HttpEntrance(HttpDoor(self.yard, routes, Stopwatch()))

@@ -1,0 +1,55 @@
+"""Recounts of topics: the yard against the model, and its books against itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobyard.model.job import DELAYED, LEASED, READY
+from sim.state import Violation
+from sim.topics.memory import jobs_of
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from sim.topics.model import TopicsModel
+    from sim.topics.nouns import Job
+
+
+def check_topics(yard: Yard, model: TopicsModel) -> None:
+    """See that every topic holds what the model says; cheap where nothing needs a look inside."""
+    queues = {name for name, queue in yard.queues.items() if queue.config is not None}
+    if (set(yard.logs), queues) != (set(model.logs), set(model.queues)):
+        raise Violation("topics", f"{set(yard.logs)} {queues}, not {list(model.logs)}")
+    for name, log in model.logs.items():
+        found = yard.logs[name]
+        told = (int(found.count), int(found.bytes), int(found.next_seq), int(found.earliest_seq))
+        wanted = (len(log.rows), log.bytes, log.next_seq, log.earliest)
+        if told != wanted:
+            raise Violation("state", f"{name}: count, bytes, next, earliest {told}, not {wanted}")
+        floors = (int(found.cap_floor), int(found.ttl_floor))
+        if floors != (log.cap_floor, log.ttl_floor):
+            raise Violation("state", f"{name}: floors {floors}, not {log.cap_floor, log.ttl_floor}")
+    for name, queue in model.queues.items():
+        _check_jobs(yard, name, queue.jobs)
+    routers = {n: (int(r.cursor), r.is_behind) for n, r in yard.routers.by_name.items()}
+    known = {name: (router.cursor, router.is_behind) for name, router in model.routers.items()}
+    if routers != known:
+        raise Violation("routers", f"cursors {routers}, not {known}")
+
+
+def _check_jobs(yard: Yard, name: str, jobs: dict[int, Job]) -> None:
+    found = {int(job.key): (int(job.state), int(job.deliveries)) for job in jobs_of(yard, name)}
+    wanted = {
+        job.seq: (LEASED if job.holder else DELAYED if job.is_delayed else READY, job.deliveries)
+        for job in jobs.values()
+    }
+    if found != wanted:
+        raise Violation("state", f"{name}: {found}, not {wanted}"[:1500])
+
+
+def check_books(yard: Yard) -> None:
+    """See that the text in memory is counted right."""
+    kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+    texts = sum(int(log.memory) for log in yard.logs.values())
+    if kept + texts != int(yard.bodies.in_memory):
+        story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {texts} of logs"
+        raise Violation("counters", story)

@@ -1,0 +1,203 @@
+"""A log as it should be: records in a dict, floors, keys, and the rules in the fewest words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.topics.nouns import Config, Page, Query, Refusal, Row, Told, Write, has_tag
+
+if TYPE_CHECKING:
+    from sim.topics.nouns import Ask, Content
+
+TRIM_MS: Final = 1000
+
+
+class Log:
+    """One log."""
+
+    def __init__(self, name: str, config: Config, now: int) -> None:
+        self.name = name
+        self.config = config
+        # When this configuration began to count; what time lets go may take a while from then on.
+        self.since = now
+        self.rows: dict[int, Row] = {}
+        self.bytes = 0
+        self.next_seq = 1
+        self.cap_floor = 1
+        self.ttl_floor = 1
+        self.keys: dict[str, Write] = {}
+        self.last_write = 0
+        # Not known before somebody asks.
+        self.incarnation = 0
+        # Readers who wait.
+        self.waiting: list[Ask] = []
+
+    @property
+    def head(self) -> int:
+        """The newest seq given."""
+        return self.next_seq - 1
+
+    @property
+    def earliest(self) -> int:
+        """The first record there is, or the next there will be."""
+        return next(iter(self.rows), self.next_seq)
+
+    def remove(self, seqs: list[int]) -> None:
+        """Let go of records."""
+        for seq in seqs:
+            self.bytes -= self.rows.pop(seq).size
+
+    def _below(self, floor: int) -> list[int]:
+        return [seq for seq in self.rows if seq < floor]
+
+    def _floor_without(self, count: int, size: int) -> int:
+        """Return below which seq so many records and bytes lie."""
+        floor = self.earliest
+        for row in self.rows.values():
+            if count <= 0 and size <= 0:
+                break
+            count -= 1
+            size -= row.size
+            floor = row.seq + 1
+        return floor
+
+    def _excess(self, count: int, size: int) -> tuple[int, int]:
+        config = self.config
+        over_count = len(self.rows) + count - config.cap_records if config.cap_records else 0
+        over_size = self.bytes + size - config.cap_bytes if config.cap_bytes else 0
+        return over_count, over_size
+
+    def trim(self, now: int) -> None:
+        """Let go of what is too old or too much."""
+        config = self.config
+        if config.ttl:
+            floor = self.earliest
+            for row in self.rows.values():
+                if row.at >= now - config.ttl:
+                    break
+                floor = row.seq + 1
+            if floor > self.earliest:
+                self.ttl_floor = floor
+                self.remove(self._below(floor))
+        over = self._excess(0, 0)
+        if self.rows and not config.is_rejecting and max(over) > 0:
+            self.cap_floor = self._floor_without(*over)
+            self.remove(self._below(self.cap_floor))
+
+    def configure(self, config: Config, now: int) -> None:
+        """Replace the configuration."""
+        self.trim(now)
+        self.config = config
+        self.since = now
+        self.trim(now)
+
+    def known(self, key: str, now: int) -> Write | None:
+        """Return the earlier write with a key, after letting go of what time lets go."""
+        self.trim(now)
+        for name, write in list(self.keys.items()):
+            if write.time > now - self.config.window:
+                break
+            del self.keys[name]
+        return self.keys.get(key) if key else None
+
+    def append(self, contents: list[Content], key: str, now: int, wall: int, batch: int) -> int:
+        """Append records, none of which is known by its key; return the first seq."""
+        size = sum(one.size() for one in contents)
+        if self.config.is_too_large(len(contents), size):
+            raise Refusal(400, "record_too_large")
+        over = self._excess(len(contents), size)
+        if max(over) > 0:
+            if self.config.is_rejecting:
+                raise Refusal(422, "topic_full")
+            floor = self._floor_without(*over)
+            if floor > self.earliest:
+                self.cap_floor = floor
+                self.remove(self._below(floor))
+        first = self.next_seq
+        ts = max(wall, self.last_write)
+        for content in contents:
+            row = Row(self.next_seq, ts, now, content, batch)
+            row.is_written = self.config.is_written
+            if not row.is_written:
+                row.batch = 0
+            self.rows[row.seq] = row
+            self.bytes += row.size
+            self.next_seq += 1
+        self.last_write = ts
+        if key:
+            held = batch if self.config.is_written else 0
+            self.keys[key] = Write(first, self.head, now, held)
+        return first
+
+    def read(self, query: Query, now: int) -> Page:
+        """Return what a reader should see."""
+        self.trim(now)
+        after = query.after
+        floor = max(self.cap_floor, self.ttl_floor)
+        stone: Told | None = None
+        if after > self.head:
+            stone = self.gap(1, self.earliest - 1, "recreated")
+            after = self.earliest - 1
+        elif after + 1 < floor:
+            stone = self.gap(after + 1, floor - 1, reason_of(self.cap_floor, self.ttl_floor, after))
+            after = floor - 1
+        wanted = [
+            (row.seq, shown(row, query), row.batch)
+            for row in self.rows.values()
+            if row.seq > after and not is_own(row.content, query, self.config)
+        ]
+        return Page(wanted, after, self.head, self.earliest, stone)
+
+    def gap(self, first: int, last: int, reason: str) -> Told:
+        """Return what a reader is told who comes too late."""
+        return tombstone(first, last, reason, self.earliest, self.head)
+
+    def erase(self, before: int, match: str | None, now: int) -> int:
+        """Delete records; return how many."""
+        self.trim(now)
+        bound = self.next_seq if before < 0 else before
+        gone = [
+            row.seq
+            for row in self.rows.values()
+            if row.seq < bound and (match is None or has_tag(row.content.tag, match))
+        ]
+        self.remove(gone)
+        return len(gone)
+
+    def is_late(self, now: int) -> bool:
+        """Tell whether something stays that should have gone by its age."""
+        ttl = self.config.ttl
+        if not ttl or not self.rows:
+            return False
+        at = next(iter(self.rows.values())).at
+        return now > max(at + ttl, self.since) + TRIM_MS + 2
+
+
+def shown(row: Row, query: Query) -> Told:
+    """Return a record as a reader sees it."""
+    told = row.content.shown(tags=query.tags, node=query.tags, meta=query.meta)
+    return {"$seq": row.seq, "$ts": row.ts, **told}
+
+
+def is_own(content: Content, query: Query, config: Config) -> bool:
+    """Tell whether a reader wrote this itself and does not want to see it."""
+    return config.dedupes and query.node != "" and content.node == query.node
+
+
+def reason_of(cap_floor: int, ttl_floor: int, after: int) -> str:
+    """Return why something is gone."""
+    if cap_floor > after + 1:
+        return "mixed" if ttl_floor > after + 1 else "cap"
+    return "ttl"
+
+
+def tombstone(first: int, last: int, reason: str, earliest: int, head: int) -> Told:
+    """Return what a reader is told who comes too late."""
+    return {
+        "gap_from": first,
+        "gap_to": last,
+        "reason": reason,
+        "missed_estimate": last - first + 1,
+        "earliest_seq": earliest,
+        "head_seq": head,
+    }

@@ -1,0 +1,288 @@
+"""What must come back of topics after a restart, and the model that goes on from what did.
+
+A memory is taken of the model, not of the yard, when a batch is sealed. A yard that read up to that
+batch must hold the same, record by record; then the model is made anew from it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from jobyard.engine.log_text import texts_between
+from jobyard.model.job import DELAYED, TOPICS
+from sim.state import Violation
+from sim.topics.logs import Log
+from sim.topics.nouns import Config, Content, Job, Router, Row, Told, Write, compact
+from sim.topics.queues import Queue
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.job import Job as YardJob
+    from jobyard.model.log import LogTopic
+    from jobyard.model.queue import Queue as YardQueue
+    from sim.topics.model import TopicsModel
+
+Facts = dict[str, object]
+
+
+def rows_of(yard: Yard, log: LogTopic) -> list[tuple[int, str, str, int]]:
+    """Return seq, text, label and arrival of every record."""
+    return [
+        (
+            int(chunk.base) + slot,
+            texts_between(yard.journal, chunk, slot, slot + 1)[0][1:].decode(),
+            chunk.label_at(slot).decode(),
+            int(chunk.at[slot]),
+        )
+        for chunk in log.chunks
+        for slot in range(int(chunk.used()))
+        if chunk.is_alive(slot)
+    ]
+
+
+def _text_of(row: Row) -> tuple[str, str]:
+    """Return a record as it is written down: its text, and its labels."""
+    content = row.content
+    meta = f',"meta":{compact(content.meta)}' if content.meta else ""
+    text = f'{{"$seq":{row.seq},"$ts":{row.ts},"data":{content.data}{meta}}}'
+    tag = f'"$tag":{json.dumps(content.tag)},' if content.tag else ""
+    node = f'"$node":{json.dumps(content.node)},' if content.node else ""
+    return text, tag + node
+
+
+class LogMemory:
+    """A log at the moment a batch was sealed."""
+
+    def __init__(self, log: Log, found: LogTopic) -> None:
+        self.config = log.config.fields
+        self.rows = list(log.rows.values())
+        self.keys = dict(log.keys)
+        self.window = log.config.window
+        self.facts = (log.cap_floor, log.ttl_floor, log.last_write)
+        self.next_seq = log.next_seq
+        self.seq_limit = int(found.seq_limit)
+        self.incarnation = int(found.incarnation)
+
+
+class QueueMemory:
+    """A queue at the moment a batch was sealed."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.config = queue.config.fields
+        self.jobs = {job.seq: (job.content, job.deliveries) for job in queue.jobs.values()}
+        self.writes = dict(queue.writes)
+        self.facts = (queue.next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
+
+
+class Memory:
+    """All topics at the moment a batch was sealed."""
+
+    def __init__(self, model: TopicsModel, yard: Yard) -> None:
+        self.logs = {name: LogMemory(log, yard.logs[name]) for name, log in model.logs.items()}
+        self.queues = {name: QueueMemory(queue) for name, queue in model.queues.items()}
+        self.routers = {
+            name: (one.source, one.dest, one.cursor if one.is_behind else -1)
+            for name, one in model.routers.items()
+        }
+
+
+class Recall:
+    """Compares a yard that came back with a memory."""
+
+    def __init__(
+        self, yard: Yard, now: int, *, is_clean: bool, is_unsure: bool, has_jumped: bool
+    ) -> None:
+        self._yard = yard
+        self._now = now
+        # The last process stopped in good order, or was about to.
+        self._is_clean = is_clean
+        # Whether that was the last thing in the journal is not known.
+        self._is_unsure = is_unsure
+        self._has_jumped = has_jumped
+
+    def check(self, memory: Memory) -> None:
+        """Raise a Violation at the first difference."""
+        yard = self._yard
+        self._same("logs", sorted(yard.logs), sorted(memory.logs))
+        queues = {n: q for n, q in yard.queues.items() if q.config is not None}
+        self._same("queues", sorted(queues), sorted(memory.queues))
+        routers = {
+            name: (one.source, one.dest, int(one.cursor) if one.is_behind else -1)
+            for name, one in yard.routers.by_name.items()
+        }
+        self._same("routers", routers, memory.routers)
+        for name, known in memory.logs.items():
+            self._check_log(yard.logs[name], known)
+        for name, queue in memory.queues.items():
+            self._check_queue(queues[name], queue)
+
+    def _same(self, what: str, found: object, wanted: object) -> None:
+        if found != wanted:
+            raise Violation("restart", f"{what}: {found}, not {wanted}"[:2000])
+
+    def _check_log(self, log: LogTopic, known: LogMemory) -> None:
+        name = log.name
+        self._same(f"config of {name}", log.config.fields(), known.config)
+        self._same(f"incarnation of {name}", int(log.incarnation), known.incarnation)
+        found = rows_of(self._yard, log)
+        if self._has_jumped:
+            found = [(seq, text, label, 0) for seq, text, label, _ in found]
+        wanted = [
+            (row.seq, *_text_of(row), 0 if self._has_jumped else row.at) for row in known.rows
+        ]
+        if found != wanted:
+            new = [one for one in found if one not in wanted]
+            lost = [one for one in wanted if one not in found]
+            raise Violation("restart", f"records of {name}: {new} came, {lost} should"[:2000])
+        facts = (int(log.cap_floor), int(log.ttl_floor), int(log.last_write_ms))
+        self._same(f"floors and last write of {name}", facts, known.facts)
+        next_seq = known.next_seq if self._is_clean else max(known.next_seq, known.seq_limit)
+        if not (self._is_clean and self._is_unsure and log.next_seq == known.seq_limit):
+            self._same(f"next seq of {name}", int(log.next_seq), next_seq)
+        keys = {
+            key: (int(one.first_seq), int(one.last_seq), int(one.at_ms))
+            for key, one in log.keys.items()
+        }
+        oldest = self._now - known.window
+        self._check_keys(name, keys, {k: w for k, w in known.keys.items() if w.time > oldest})
+
+    def _check_keys(
+        self, name: str, found: dict[str, tuple[int, int, int]], wanted: dict[str, Write]
+    ) -> None:
+        """See that no key is lost that counts; one whose time is over may be there or not."""
+        for key, write in wanted.items():
+            told = found.get(key)
+            if self._has_jumped:
+                # Whether its time is over was decided by another clock.
+                if told is not None:
+                    self._same(f"key {key} of {name}", told[:2], (write.first, write.last))
+            else:
+                self._same(f"key {key} of {name}", told, (write.first, write.last, write.time))
+
+    def _check_queue(self, queue: YardQueue, known: QueueMemory) -> None:
+        name = queue.name
+        assert queue.config is not None
+        stock = queue.stock
+        assert stock is not None
+        self._same(f"config of {name}", queue.config.fields(), known.config)
+        floors = (int(stock.cap_floor), int(stock.ttl_floor), int(stock.dead_lettered))
+        self._same(f"next seq and floors of {name}", (int(queue.next_seq), *floors), known.facts)
+        jobs = {
+            int(job.key): (content_of(self._yard, job), int(job.deliveries))
+            for job in jobs_of(self._yard, name)
+        }
+        wanted = {
+            seq: (content._replace(delay=0), count) for seq, (content, count) in known.jobs.items()
+        }
+        self._same(f"jobs of {name}", jobs, wanted)
+        writes = {
+            key: (int(one.first_seq), int(one.first_seq + one.count) - 1, int(one.until_ms))
+            for key, one in stock.writes.items()
+        }
+        lasting = {key: one for key, one in known.writes.items() if one.time > self._now}
+        self._check_keys(name, writes, lasting)
+
+
+def jobs_of(yard: Yard, name: str) -> list[YardJob]:
+    """Return the jobs of a queue in the order of their seqs."""
+    jobs = [job for job in yard.jobs.all() if job.queue.name == name]
+    return sorted(jobs, key=lambda job: int(job.key))
+
+
+def content_of(yard: Yard, job: YardJob) -> Content:
+    """Return what the writer of a job gave."""
+    body = yard.bodies.fetch(job)
+    data = "" if body is None else body.decode()
+    remark = None if job.extra is None else job.extra.remark
+    if remark is None:
+        return Content(data, {}, "", "", 0, -int(job.rank))
+    meta: Told = json.loads(remark.meta) if remark.meta else {}
+    return Content(data, meta, remark.tag, remark.node, 0, -int(job.rank))
+
+
+# -- going on from there -------------------------------------------------------------------------
+
+
+def adopt(model: TopicsModel, yard: Yard, now: int) -> None:
+    """Make the model anew from a yard."""
+    model.yard = yard
+    model.logs = {name: _adopt_log(yard, log, now) for name, log in yard.logs.items()}
+    model.queues = {
+        name: _adopt_queue(yard, queue, now)
+        for name, queue in yard.queues.items()
+        if queue.config is not None
+    }
+    model.incarnations.update(log.incarnation for log in model.logs.values())
+    model.routers = {}
+    for routers in yard.routers.by_source.values():
+        for one in routers:
+            match = None if not one.has_match else one.tag + ("*" if one.is_prefix else "")
+            fields: Told = {"source": one.source, "dest": one.dest, "filter": match}
+            fields |= {"guarantee": one.guarantee, "preserve_tag": one.preserve_tag}
+            router = Router(one.name, {**fields, "preserve_node": one.preserve_node})
+            router.cursor = int(one.cursor)
+            router.is_behind = one.is_behind
+            router.retry = now + 1000
+            model.routers[one.name] = router
+
+
+def _adopt_log(yard: Yard, found: LogTopic, now: int) -> Log:
+    log = Log(found.name, Config(found.config.fields()), now)
+    for seq, text, label, at in rows_of(yard, found):
+        told = json.loads(text)
+        labels = json.loads("{" + label[:-1] + "}")
+        tag, node = labels.get("$tag", ""), labels.get("$node", "")
+        content = Content(compact(told["data"]), told.get("meta", {}), tag, node)
+        row = Row(seq, told["$ts"], at, content, 0)
+        log.rows[seq] = row
+        log.bytes += row.size
+    log.next_seq = int(found.next_seq)
+    log.cap_floor, log.ttl_floor = int(found.cap_floor), int(found.ttl_floor)
+    log.last_write = int(found.last_write_ms)
+    log.incarnation = int(found.incarnation)
+    log.keys = {
+        key: Write(int(one.first_seq), int(one.last_seq), int(one.at_ms), 0)
+        for key, one in found.keys.items()
+    }
+    return log
+
+
+def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
+    assert found.config is not None
+    stock = found.stock
+    assert stock is not None
+    queue = Queue(found.name, Config(found.config.fields()), now)
+    for one in jobs_of(yard, found.name):
+        if one.family != TOPICS:
+            raise Violation("no job from nowhere", f"job {one.id} of {found.name}")
+        job = Job(int(one.key), content_of(yard, one), int(one.created_ms), 0)
+        job.deliveries = int(one.deliveries)
+        job.is_delayed = one.state == DELAYED
+        job.due = int(one.due_ms)
+        queue.jobs[job.seq] = job
+    queue.next_seq = int(found.next_seq)
+    queue.cap_floor, queue.ttl_floor = int(stock.cap_floor), int(stock.ttl_floor)
+    queue.dead_lettered = int(stock.dead_lettered)
+    queue.writes = {
+        key: Write(int(one.first_seq), int(one.first_seq + one.count) - 1, int(one.until_ms), 0)
+        for key, one in stock.writes.items()
+    }
+    return queue
+
+
+def logs_dump(yard: Yard) -> list[tuple[object, ...]]:
+    """Return all logs and keys of writes as plain values, in a fixed order."""
+    dump: list[tuple[object, ...]] = []
+    for name, log in sorted(yard.logs.items()):
+        keys = [(key, int(one.first_seq), int(one.at_ms)) for key, one in log.keys.items()]
+        floors = (int(log.cap_floor), int(log.ttl_floor), int(log.incarnation))
+        dump.append((name, (tuple(rows_of(yard, log)), tuple(sorted(keys)), floors), b""))
+    for name, queue in sorted(yard.queues.items()):
+        stock = queue.stock
+        if queue.config is None or stock is None:
+            continue
+        writes = stock.writes
+        keys = [(key, int(one.first_seq), int(one.until_ms)) for key, one in writes.items()]
+        dump.append((name, (int(queue.next_seq), tuple(sorted(keys))), b""))
+    return dump

@@ -1,0 +1,520 @@
+"""The topics model: what every answer must be, decided from plain logs, queues and routers.
+
+An answer is handed in with its request; the model does what was asked for and compares. Where the
+yard may choose the moment (records and jobs that outlive their time, claims that wait), it is asked
+what it did, and told off where it was not allowed to or took too long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.state import Violation
+from sim.topics.nouns import Ask, Config, Content, Job, Page, Refusal, Router, Told
+from sim.topics.topics import MARK, RETRY_MS, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.topics.logs import Log
+    from sim.topics.queues import Queue
+
+
+class Answer:
+    """One answer, taken apart."""
+
+    def __init__(self, status: int, body: Told) -> None:
+        self.status = status
+        self.body = body
+
+    def code(self) -> str:
+        """Return why it is a refusal, or nothing."""
+        error = self.body.get("error")
+        return str(error.get("code")) if isinstance(error, dict) else ""
+
+    def list(self, key: str) -> list[Told]:
+        """Return a field that is a list of objects."""
+        value = self.body.get(key)
+        if not isinstance(value, list):
+            raise Violation("reply", f"no {key} in {self.status} {self.body}")
+        return value
+
+    def number(self, key: str) -> int:
+        """Return a field that is a number."""
+        value = self.body.get(key)
+        if not isinstance(value, int):
+            raise Violation("reply", f"no {key} in {self.status} {self.body}")
+        return value
+
+
+class TopicsModel(Topics):
+    """What every answer must be."""
+
+    def __init__(self, reach: Callable[[str], None]) -> None:
+        super().__init__(reach)
+        self._verbs: dict[str, Callable[[Ask, Answer], int]] = {
+            "put": self._put,
+            "get": self._get,
+            "drop": self._drop,
+            "drop-empty": self._drop,
+            "list": self._list,
+            "write": self._write,
+            "diff": self._diff,
+            "delete": self._delete,
+            "claim": self._claim,
+            "ack": self._ack,
+            "nack": self._nack,
+            "extend": self._extend,
+            "redrive": self._redrive,
+            "purge": self._purge,
+            "route": self._route,
+            "router": self._router,
+            "unroute": self._unroute,
+        }
+
+    def answered(self, ask: Ask, answer: Answer) -> int:
+        """Do what was asked for, compare, and return the batch on which the answer rests."""
+        try:
+            batch = self._verbs[ask.verb](ask, answer)
+        except Refusal as no:
+            if (answer.status, answer.code()) != (no.status, no.code):
+                story = f"{ask}: {answer.status} {answer.body}, not {no.status} {no.code}"
+                raise Violation("reply", story[:1500]) from None
+            self.reach(f"refused {no.code}")
+            return 0
+        return batch
+
+    def _same(self, ask: Ask, answer: Answer, wanted: Told, status: int = 200) -> None:
+        told = dict(answer.body)
+        told.pop("performance", None)
+        if answer.status != status or told != wanted:
+            wrong = {key: told.get(key) for key in told if told.get(key) != wanted.get(key)}
+            story = f"{ask}: {answer.status} {wrong}, not {status} {wanted}"
+            raise Violation("reply", story[:1500])
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def _put(self, ask: Ask, answer: Answer) -> int:
+        config = Config(ask.fields)
+        log = self.logs.get(ask.name)
+        queue = self.queues.get(ask.name)
+        known = log or queue
+        if known is not None and known.config.type != config.type:
+            raise Refusal(409, "topic_exists_incompatible")
+        if log is not None:
+            log.configure(config, self.now)
+            self._tell(log)
+        elif queue is not None:
+            queue.configure(config, self.now)
+        else:
+            self._open(ask.name, config)
+        wanted: Told = {"topic": ask.name, "created": known is None, "config": config.fields}
+        self._same(ask, answer, wanted, 201 if known is None else 200)
+        return self.batch
+
+    def _get(self, ask: Ask, answer: Answer) -> int:
+        log = self.logs.get(ask.name)
+        if log is not None:
+            log.trim(self.now)
+            wanted = self._state(ask.name, log, len(log.rows))
+            wanted["last_write_ts"] = log.last_write or None
+            if not log.incarnation:
+                log.incarnation = answer.number("incarnation")
+                if log.incarnation in self.incarnations:
+                    raise Violation("reply", f"{ask}: {log.incarnation} was another log")
+                self.incarnations.add(log.incarnation)
+            wanted["incarnation"] = log.incarnation
+            wanted["last_read_ts"] = answer.body.get("last_read_ts")
+        else:
+            queue = self._there(self.queues.get(ask.name))
+            wanted = self._state(ask.name, queue, len(queue.jobs))
+            wanted["last_write_ts"] = wanted["last_read_ts"] = None
+            names = ("ready", "in_flight", "delayed")
+            counts: Told = dict(zip(names, queue.counts(), strict=True))
+            counts["dead_lettered"] = queue.dead_lettered
+            wanted["queue"] = counts
+        self._same(ask, answer, wanted)
+        return self._newest(ask.name)
+
+    def _newest(self, name: str) -> int:
+        """Return the newest batch with anything a topic holds."""
+        log = self.logs.get(name)
+        if log is not None:
+            return max((row.batch for row in log.rows.values()), default=0)
+        return max((job.batch for job in self.queues[name].jobs.values()), default=0)
+
+    def _state(self, name: str, topic: Log | Queue, count: int) -> Told:
+        return {
+            "topic": name,
+            "type": topic.config.type,
+            "head_seq": topic.head,
+            "earliest_seq": topic.earliest,
+            "next_seq": topic.next_seq,
+            "count": count,
+            "bytes": topic.bytes,
+            "config": topic.config.fields,
+            "effective_priority": 0,
+        }
+
+    def _drop(self, ask: Ask, answer: Answer) -> int:
+        name = ask.name
+        log = self.logs.get(name)
+        queue = self.queues.get(name)
+        count = len(log.rows) if log is not None else len(queue.jobs) if queue is not None else 0
+        if ask.verb == "drop-empty" and count > 0:
+            raise Refusal(409, "topic_not_empty")
+        removed = [r.name for r in self.routers.values() if name in {r.source, r.dest}]
+        for router in removed:
+            del self.routers[router]
+        topic = self.logs.pop(name, None) or self.queues.pop(name, None)
+        if topic is not None:
+            self.reach("topic dropped")
+            for waiting in topic.waiting:
+                waiting.is_over = True
+        wanted: Told = {"topic": name, "deleted": topic is not None}
+        self._same(ask, answer, {**wanted, "routers_removed": sorted(removed)})
+        return self.batch if topic is not None else 0
+
+    def _list(self, ask: Ask, answer: Answer) -> int:
+        for log in self.logs.values():
+            log.trim(self.now)
+        topics: list[Log | Queue] = [*self.logs.values(), *self.queues.values()]
+        wanted = sorted((one.name, one.config.type, one.head, one.bytes) for one in topics)
+        found = [
+            (one["topic"], one["type"], one["head_seq"], one["bytes"])
+            for one in answer.list("topics")
+        ]
+        if found != wanted:
+            raise Violation("reply", f"{ask}: {found}, not {wanted}")
+        return 0
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _write(self, ask: Ask, answer: Answer) -> int:
+        name = ask.name
+        contents = ask.contents()
+        is_new = name not in self.logs and name not in self.queues
+        if is_new:
+            if not ask.fields.get("create", True):
+                raise Refusal(404, "topic_not_found")
+            given = ask.fields.get("config", {})
+            assert isinstance(given, dict)
+            config = Config(given)
+            if config.is_too_large(len(contents), sum(one.size() for one in contents)):
+                raise Refusal(400, "record_too_large")
+            self._open(name, config)
+        key = ask.text("idempotency_key")
+        log = self.logs.get(name)
+        if log is not None:
+            write, is_known = self._append(log, contents, key)
+            head = log.head
+        else:
+            queue = self.queues[name]
+            write, is_known = self._produce(queue, contents, key)
+            head = queue.head
+        if is_known:
+            self.reach("write known by its key")
+        wanted: Told = {
+            "topic": name,
+            "first_seq": write.first,
+            "last_seq": write.last,
+            "seqs": list(range(write.first, write.last + 1)),
+            "head_seq": head,
+            "count": write.last - write.first + 1,
+            "created": is_new,
+            "deduped": is_known,
+        }
+        self._same(ask, answer, wanted, 201 if is_new else 200)
+        return write.batch
+
+    # -- routers ---------------------------------------------------------------------------------
+
+    def _route(self, ask: Ask, answer: Answer) -> int:
+        router = Router(ask.name, ask.fields)
+        if router.source in self.queues:
+            raise Refusal(409, "topic_exists_incompatible")
+        if router.source not in self.logs:
+            raise Refusal(404, "topic_not_found")
+        is_missing = router.dest not in self.logs and router.dest not in self.queues
+        if is_missing and not ask.fields.get("create_dest", True):
+            raise Refusal(404, "topic_not_found")
+        known = self.routers.get(router.name)
+        if known is not None:
+            if (known.source, known.dest) != (router.source, router.dest):
+                raise Refusal(409, "router_repoint_forbidden")
+            router.cursor, router.is_behind = known.cursor, known.is_behind
+            router.retry = self.now + RETRY_MS
+            del self.routers[router.name]
+        else:
+            if any(one.dest == router.dest for one in self.routers.values()):
+                raise Refusal(409, "topic_exists_incompatible")
+            if self._leads(router.dest, router.source):
+                raise Refusal(409, "router_cycle")
+            router.cursor = self.logs[router.source].head
+        self.routers[router.name] = router
+        if is_missing:
+            self._open(router.dest, Config({}))
+        self._same(ask, answer, _fields(ask, is_new=known is None), 201 if known is None else 200)
+        return self.batch
+
+    def _router(self, ask: Ask, answer: Answer) -> int:
+        router = self.routers.get(ask.name)
+        if router is None:
+            raise Refusal(404, "router_not_found")
+        lag = self.logs[router.source].head - router.cursor
+        found = (answer.body.get("cursor"), answer.body.get("lag"))
+        if found != (router.cursor, lag):
+            raise Violation("reply", f"{ask}: cursor and lag {found}, not {(router.cursor, lag)}")
+        return 0
+
+    def _unroute(self, ask: Ask, answer: Answer) -> int:
+        router = self.routers.pop(ask.name, None)
+        self._same(ask, answer, {"router": ask.name, "deleted": router is not None})
+        return self.batch if router is not None else 0
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _diff(self, ask: Ask, answer: Answer) -> int:
+        assert ask.query is not None
+        log = self.logs.get(ask.name)
+        if ask.page is not None:
+            page = ask.page
+        elif log is not None:
+            page = log.read(ask.query, self.now)
+        else:
+            page = self._there(self.queues.get(ask.name)).read(ask.query, self.wall_offset)
+        return self._check_page(ask, page, answer)
+
+    def _check_page(self, ask: Ask, page: Page, answer: Answer) -> int:
+        """Compare a page with what was to be read; return the newest batch of what it shows."""
+        query = ask.query
+        assert query is not None
+        records = answer.list("records")
+        shown = page.wanted[: len(records)]
+        is_all = len(records) == len(page.wanted)
+        if records != [told for _, told, _ in shown] or (page.wanted and not records):
+            raise Violation("reply", f"{ask}: {records}, of {page.wanted}"[:1500])
+        if not is_all and len(records) < query.limit and query.most_bytes >= 1 << 20:
+            raise Violation("reply", f"{ask}: {len(records)} records of {len(page.wanted)}")
+        if len(records) > query.limit:
+            raise Violation("reply", f"{ask}: {len(records)} records")
+        if not is_all:
+            self.reach("page cut short")
+        cursor = answer.number("next_from_seq")
+        last = shown[-1][0] if shown else page.after
+        if not (cursor == page.head if is_all else last <= cursor < page.wanted[len(records)][0]):
+            raise Violation("reply", f"{ask}: next_from_seq {cursor} after {last}")
+        if page.tombstone is not None:
+            self.reach(f"tombstone {page.tombstone['reason']}")
+        wanted: Told = {
+            "topic": ask.name,
+            "records": records,
+            "next_from_seq": cursor,
+            "head_seq": page.head,
+            "earliest_seq": page.earliest,
+            "caught_up": is_all,
+            "tombstone": page.tombstone,
+            "lag": page.head - cursor,
+        }
+        if not is_all and cursor == page.head:
+            wanted["caught_up"] = True
+        self._same(ask, answer, wanted)
+        return max((batch for _, _, batch in shown), default=0)
+
+    def _delete(self, ask: Ask, answer: Answer) -> int:
+        before = ask.number("before_seq", -1)
+        match = ask.text("match") or None
+        log = self.logs.get(ask.name)
+        if log is not None:
+            deleted = log.erase(before, match, self.now)
+            topic: Log | Queue = log
+            count = len(log.rows)
+        else:
+            queue = self._there(self.queues.get(ask.name))
+            deleted = queue.erase(before, match)
+            topic = queue
+            count = len(queue.jobs)
+        wanted: Told = {"topic": ask.name, "deleted": deleted, "earliest_seq": topic.earliest}
+        wanted |= {"head_seq": topic.head, "count": count, "bytes": topic.bytes}
+        self._same(ask, answer, wanted)
+        return self.batch if deleted else 0
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def _claim(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        if ask.until:
+            return self._served(queue, ask, answer)
+        taken = self._take(queue, max(1, ask.number("max", 1)))
+        claimed = answer.list("claimed")
+        seqs = [one["$seq"] for one in claimed]
+        if seqs != sorted(job.seq for job in taken):
+            raise Violation("reply", f"{ask}: {seqs}, not {taken}")
+        batch = self._lease(ask, queue, sorted(taken, key=lambda job: job.seq), claimed)
+        wanted: Told = {"topic": ask.name, "claimed": claimed, "count": len(taken)}
+        self._same(ask, answer, {**wanted, "ready": queue.counts()[0]})
+        return batch
+
+    def _lease(self, ask: Ask, queue: Queue, jobs: list[Job], claimed: list[Told]) -> int:
+        """Lease jobs to the node that claimed them, and see that it was told so."""
+        lease = ask.lease or max(100, ask.number("lease_ms", queue.config.lease))
+        for job, told in zip(jobs, claimed, strict=True):
+            job.holder = ask.text("node")
+            job.deadline = self.now + lease
+            job.deliveries += 1
+            job.lease_id = str(told.get("lease_id"))
+            wanted: Told = {
+                "$seq": job.seq,
+                "lease_id": job.lease_id,
+                "deadline": job.deadline + self.wall_offset,
+                "$ts": job.created + self.wall_offset,
+                "deliveries": job.deliveries,
+                **job.content.shown(tags=True, node=False, meta=True),
+            }
+            if told != wanted:
+                raise Violation("reply", f"{ask}: {told}, not {wanted}"[:1500])
+            if job.lease_id in self.lease_ids:
+                raise Violation("lease", f"{job.lease_id} was given twice")
+            self.lease_ids.add(job.lease_id)
+        return max((job.batch for job in jobs), default=0)
+
+    def _served(self, queue: Queue, ask: Ask, answer: Answer) -> int:
+        """Check what a claim got that had to wait: any jobs that may be claimed."""
+        queue.waiting.remove(ask)
+        claimed = answer.list("claimed")
+        if not claimed and ask.until > self.now:
+            raise Violation("waiters", f"{ask} was told too early that there is nothing")
+        ready = {job.seq: job for job in queue.ready() if not queue.is_old(job, self.now)}
+        jobs = []
+        for one in claimed:
+            job = ready.pop(int(str(one["$seq"])), None)
+            if job is None:
+                raise Violation("lease", f"{ask}: {one} is not to be claimed")
+            jobs.append(job)
+        self.reach("claim served" if jobs else "claim waited in vain")
+        return self._lease(ask, queue, jobs, claimed)
+
+    def _ended(self, ask: Ask, answer: Answer, queue: Queue, word: str, jobs: list[Job]) -> int:
+        skipped = answer.body.get("skipped")
+        wanted: Told = {"topic": ask.name, word: len(jobs), "skipped": skipped}
+        counts = queue.counts()
+        if queue.waiting:
+            # Some may have gone on to those who wait.
+            counts = (answer.number("ready"), answer.number("in_flight"), 0)
+        self._same(ask, answer, {**wanted, "ready": counts[0], "in_flight": counts[1]})
+        return self.batch if jobs else 0
+
+    def _ack(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        jobs = self._held(ask, answer, queue)
+        for job in jobs:
+            del queue.jobs[job.seq]
+        return self._ended(ask, answer, queue, "acked", jobs)
+
+    def _nack(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        jobs = self._held(ask, answer, queue)
+        for job in jobs:
+            queue.free(job, ask.number("delay_ms", 0), self.now)
+        return self._ended(ask, answer, queue, "nacked", jobs)
+
+    def _held(self, ask: Ask, answer: Answer, queue: Queue) -> list[Job]:
+        jobs, skipped = queue.held(ask, self.now)
+        if answer.body.get("skipped") != skipped:
+            raise Violation("reply", f"{ask}: {answer.body}, not {skipped} skipped")
+        return jobs
+
+    def _extend(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        jobs = self._held(ask, answer, queue)
+        for job in jobs:
+            job.deadline = self.now + max(100, ask.number("lease_ms", 0))
+        deadlines = {str(job.seq): job.deadline + self.wall_offset for job in jobs}
+        skipped = answer.body.get("skipped")
+        wanted: Told = {"topic": ask.name, "extended": len(jobs), "skipped": skipped}
+        self._same(ask, answer, {**wanted, "deadlines": deadlines})
+        return 0
+
+    # -- dead letters ----------------------------------------------------------------------------
+
+    def _redrive(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        log, seqs = self._letters(queue, ask.number("max", 1000))
+        driven = 0
+        for seq in seqs:
+            assert log is not None
+            content = log.rows[seq].content
+            meta = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
+            try:
+                again = Content(content.data, meta, content.tag, content.node)
+                self._produce(queue, [again], "")
+            except Refusal:
+                if driven == 0:
+                    raise
+                break
+            log.remove([seq])
+            driven += 1
+        if driven:
+            self.reach("letters driven back")
+        self._same(ask, answer, {"topic": ask.name, "redriven": driven})
+        return self.batch if driven else 0
+
+    def _purge(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        log, seqs = self._letters(queue, ask.number("max", 1000))
+        if log is not None:
+            log.remove(seqs)
+        self._same(ask, answer, {"topic": ask.name, "purged": len(seqs)})
+        return self.batch if seqs else 0
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def wait(self, ask: Ask, until: int) -> None:
+        """Note that a request is not answered yet, and see that it has reason to wait."""
+        ask.until = until
+        log = self.logs.get(ask.name)
+        if ask.verb == "diff" and log is not None:
+            assert ask.query is not None
+            page = log.read(ask.query, self.now)
+            if page.wanted or page.tombstone is not None:
+                raise Violation("waiters", f"{ask} waits though there is {page}"[:1500])
+            log.waiting.append(ask)
+        elif ask.verb == "claim" and ask.name in self.queues:
+            queue = self.queues[ask.name]
+            if self._take(queue, 1):
+                raise Violation("waiters", f"{ask} waits though there is {queue.ready()}"[:1500])
+            ask.lease = max(100, ask.number("lease_ms", queue.config.lease))
+            queue.waiting.append(ask)
+        else:
+            raise Violation("waiters", f"{ask} is not answered")
+
+    def check_waiting(self, ask: Ask) -> None:
+        """See that a request that waits still has reason to."""
+        if ask.is_over:
+            raise Violation("waiters", f"{ask} should be answered")
+        queue = self.queues.get(ask.name)
+        if ask.verb == "claim" and queue is not None:
+            ready = [job for job in queue.ready() if not queue.is_old(job, self.now)]
+            if ready:
+                raise Violation("waiters", f"{ask} waits though there is {ready[0]}")
+
+
+def _fields(ask: Ask, *, is_new: bool) -> Told:
+    """Return how a router is shown once it was made."""
+    match = ask.fields.get("filter")
+    told: object = None
+    if match is not None:
+        how = "Glob" if str(match).endswith("*") else "Eq"
+        told = ["tag", how, match]
+    return {
+        "router": ask.name,
+        "source": ask.fields["source"],
+        "dest": ask.fields["dest"],
+        "preserve_node": ask.fields.get("preserve_node", True),
+        "preserve_tag": ask.fields.get("preserve_tag", True),
+        "create_dest": ask.fields.get("create_dest", True),
+        "filter": told,
+        "allow_cycle": False,
+        "guarantee": ask.fields.get("guarantee", "at_least_once"),
+        "created": is_new,
+    }

@@ -1,0 +1,199 @@
+"""A lease queue as it should be: jobs in a dict by seq, and the rules in the fewest words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.topics.logs import is_own, reason_of, tombstone
+from sim.topics.nouns import Config, Job, Page, Query, Refusal, Write, has_tag
+
+if TYPE_CHECKING:
+    from sim.topics.nouns import Ask, Content
+
+AGAIN_MS: Final = 1000
+
+
+class Queue:
+    """One queue."""
+
+    def __init__(self, name: str, config: Config, now: int) -> None:
+        self.name = name
+        self.config = config
+        self.since = now
+        self.jobs: dict[int, Job] = {}
+        self.next_seq = 1
+        self.cap_floor = 1
+        self.ttl_floor = 1
+        self.dead_lettered = 0
+        self.writes: dict[str, Write] = {}
+        # Nodes that wait for a job to claim.
+        self.waiting: list[Ask] = []
+
+    @property
+    def head(self) -> int:
+        """The newest seq given."""
+        return self.next_seq - 1
+
+    @property
+    def earliest(self) -> int:
+        """The first job there is, or the next there will be."""
+        return next(iter(self.jobs), self.next_seq)
+
+    @property
+    def bytes(self) -> int:
+        """What all jobs come to."""
+        return sum(job.size for job in self.jobs.values())
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many are ready, in flight and delayed."""
+        held = sum(1 for job in self.jobs.values() if job.holder)
+        delayed = sum(1 for job in self.jobs.values() if job.is_delayed)
+        return len(self.jobs) - held - delayed, held, delayed
+
+    def is_old(self, job: Job, now: int) -> bool:
+        """Tell whether a job outlived its time."""
+        return 0 < self.config.ttl <= now - job.created
+
+    def forget_old(self, there: set[int], now: int) -> None:
+        """Let go of jobs that outlived their time, as far as the yard has."""
+        for job in list(self.jobs.values()):
+            if self.is_old(job, now) and not job.holder and job.seq not in there:
+                self.outlived(job)
+
+    def outlived(self, job: Job) -> None:
+        """Let go of a job whose time is over."""
+        del self.jobs[job.seq]
+        self.ttl_floor = max(self.ttl_floor, job.seq + 1)
+
+    def late_job(self, now: int) -> Job | None:
+        """Return a job that should have gone by its age."""
+        ttl = self.config.ttl
+        for job in self.jobs.values():
+            if not self.is_old(job, now):
+                # Made before the clock was set back: it holds up those behind it.
+                break
+            if not job.holder and now > max(job.created + ttl, job.freed, self.since) + AGAIN_MS:
+                return job
+        return None
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def known(self, key: str, now: int) -> Write | None:
+        """Return the earlier write with a key that still counts."""
+        for name, write in list(self.writes.items()):
+            if write.time > now:
+                break
+            del self.writes[name]
+        known = self.writes.get(key)
+        return known if known is not None and known.time > now else None
+
+    def make_way(self, count: int, size: int) -> None:
+        """Let the oldest go where so many more are too many, but for those that run."""
+        config = self.config
+        too_many = len(self.jobs) + count - config.cap_records if config.cap_records else 0
+        too_long = self.bytes + size - config.cap_bytes if config.cap_bytes else 0
+        if too_many <= 0 and too_long <= 0:
+            return
+        if config.is_too_large(count, size):
+            raise Refusal(400, "record_too_large")
+        if config.is_rejecting:
+            raise Refusal(422, "topic_full")
+        for job in list(self.jobs.values()):
+            if job.holder:
+                continue
+            del self.jobs[job.seq]
+            self.cap_floor = max(self.cap_floor, job.seq + 1)
+            too_many -= 1
+            too_long -= job.size
+            if too_many <= 0 and too_long <= 0:
+                break
+
+    def produce(self, contents: list[Content], key: str, now: int, batch: int) -> int:
+        """Add jobs; return the first seq."""
+        self.make_way(len(contents), sum(one.size() for one in contents))
+        first = self.next_seq
+        for content in contents:
+            self.jobs[self.next_seq] = Job(self.next_seq, content, now, batch)
+            self.next_seq += 1
+        if key and self.config.window:
+            self.writes.pop(key, None)
+            self.writes[key] = Write(first, self.head, now + self.config.window, batch)
+        return first
+
+    def configure(self, config: Config, now: int) -> None:
+        """Replace the configuration."""
+        self.config = config
+        self.since = now
+        if not config.is_rejecting:
+            self.make_way(0, 0)
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def ready(self) -> list[Job]:
+        """Return the jobs that may be claimed, in the order in which they are."""
+        jobs = [job for job in self.jobs.values() if not job.holder and not job.is_delayed]
+        return sorted(jobs, key=lambda job: (-job.content.priority, job.seq))
+
+    def held(self, ask: Ask, now: int) -> tuple[list[Job], list[int]]:
+        """Return the jobs that a node holds by the leases it names, and the seqs of others."""
+        node = ask.text("node")
+        names = ask.fields.get("lease_ids")
+        found: list[Job] = []
+        skipped: list[int] = []
+        for at, seq in enumerate(ask.numbers("seqs")):
+            job = self.jobs.get(seq)
+            is_held = job is not None and job.holder == node and job.deadline > now
+            name = names[at] if isinstance(names, list) else ""
+            if job is None or not is_held or job in found or name not in {"", job.lease_id}:
+                skipped.append(seq)
+            else:
+                found.append(job)
+        return found, skipped
+
+    def free(self, job: Job, delay: int, now: int) -> None:
+        """End the lease of a job that comes back."""
+        job.holder = job.lease_id = ""
+        job.due = now + delay
+        job.is_delayed = delay > 0
+        job.freed = now
+
+    def tick(self, now: int) -> None:
+        """End leases and delays whose time is over."""
+        for job in self.jobs.values():
+            if job.holder and job.deadline <= now:
+                self.free(job, 0, now)
+            elif job.is_delayed and job.due <= now:
+                job.is_delayed = False
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def read(self, query: Query, wall_offset: int) -> Page:
+        """Return what a reader should see."""
+        after = query.after
+        floor = max(self.cap_floor, self.ttl_floor)
+        stone = None
+        if after > self.head:
+            stone = tombstone(1, self.earliest - 1, "recreated", self.earliest, self.head)
+            after = self.earliest - 1
+        elif after + 1 < floor:
+            reason = reason_of(self.cap_floor, self.ttl_floor, after)
+            stone = tombstone(after + 1, floor - 1, reason, self.earliest, self.head)
+        wanted = []
+        for job in self.jobs.values():
+            if job.seq > after and not is_own(job.content, query, self.config):
+                told = job.content.shown(tags=query.tags, node=query.tags, meta=query.meta)
+                ts = job.created + wall_offset
+                wanted.append((job.seq, {"$seq": job.seq, "$ts": ts, **told}, job.batch))
+        return Page(wanted, after, self.head, self.earliest, stone)
+
+    def erase(self, before: int, match: str | None) -> int:
+        """Remove jobs, even held ones; return how many."""
+        bound = self.next_seq if before < 0 else before
+        gone = [
+            job.seq
+            for job in self.jobs.values()
+            if job.seq < bound and (match is None or has_tag(job.content.tag, match))
+        ]
+        for seq in gone:
+            del self.jobs[seq]
+        return len(gone)

@@ -1,0 +1,251 @@
+"""All topics of a yard as they should be: what one does to another, and what time does to all.
+
+Routers pass records on in the turn of the write, jobs that were delivered too often become records
+of a log. Where the yard may choose the moment, for what outlives its time, it is asked what it did,
+and told off where it took too long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sim.state import Violation
+from sim.topics.logs import Log
+from sim.topics.nouns import Config, Content, Job, Refusal, Router, Told, Write
+from sim.topics.queues import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.engine.yard import Yard
+
+RETRY_MS: Final = 1000
+PUT_OFF_MS: Final = 1000
+MARK: Final = "$dead_letter_"
+FROM: Final = "$dead_letter_from"
+
+
+class Topics:
+    """Logs, queues and routers by their names."""
+
+    def __init__(self, reach: Callable[[str], None]) -> None:
+        self.reach = reach
+        self.now = 0
+        # From the steady clock to the wall.
+        self.wall_offset = 0
+        # The batch that was open when the yard began to act.
+        self.batch = 0
+        self.logs: dict[str, Log] = {}
+        self.queues: dict[str, Queue] = {}
+        self.routers: dict[str, Router] = {}
+        self.yard: Yard
+        self.lease_ids: set[str] = set()
+        self.incarnations: set[int] = set()
+        # A dead letter is written in the midst of a claim: nothing is passed on meanwhile.
+        self._is_held = False
+
+    def _queue(self, name: str) -> Queue:
+        if name in self.logs:
+            raise Refusal(409, "not_a_queue")
+        return self._there(self.queues.get(name))
+
+    def _there(self, queue: Queue | None) -> Queue:
+        if queue is None:
+            raise Refusal(404, "topic_not_found")
+        return queue
+
+    def _open(self, name: str, config: Config) -> None:
+        if config.type == "log":
+            self.logs[name] = Log(name, config, self.now)
+        else:
+            self.queues[name] = Queue(name, config, self.now)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def _append(self, log: Log, contents: list[Content], key: str) -> tuple[Write, bool]:
+        known = log.known(key, self.now)
+        if known is not None:
+            return known, True
+        first = log.append(contents, key, self.now, self.now + self.wall_offset, self.batch)
+        write = Write(first, log.head, self.now, self.batch if log.config.is_written else 0)
+        self._pass_on(log)
+        self._tell(log)
+        return write, False
+
+    def _produce(self, queue: Queue, contents: list[Content], key: str) -> tuple[Write, bool]:
+        known = queue.known(key, self.now) if key else None
+        if known is not None:
+            return known, True
+        first = queue.produce(contents, key, self.now, self.batch)
+        return Write(first, queue.head, self.now, self.batch), False
+
+    def _tell(self, log: Log) -> None:
+        """Let those who wait for a log look again."""
+        for ask in list(log.waiting):
+            assert ask.query is not None
+            page = log.read(ask.query, self.now)
+            if page.wanted or page.tombstone is not None:
+                self.reach("reader served")
+                ask.page = page
+                ask.is_over = True
+                log.waiting.remove(ask)
+            else:
+                ask.query.after = page.head
+
+    # -- routers -----------------------------------------------------------------------------------
+
+    def _pass_on(self, log: Log) -> None:
+        for router in [one for one in self.routers.values() if one.source == log.name]:
+            if router.is_behind:
+                continue
+            if self._is_held:
+                router.is_behind = True
+                router.retry = self.now
+            else:
+                self._forward(router)
+
+    def _forward(self, router: Router) -> None:
+        log = self.logs[router.source]
+        rows = [row for row in log.rows.values() if row.seq > router.cursor]
+        rows = [row for row in rows if router.takes(row.content.tag)]
+        router.cursor = log.head
+        taken = self._deliver(router, [router.copy_of(row) for row in rows]) if rows else 0
+        if taken == len(rows):
+            if router.is_behind:
+                self.reach("router caught up")
+            router.is_behind = False
+            return
+        router.cursor = rows[taken].seq - 1
+        if not router.is_behind:
+            self.reach("router falls behind")
+            router.is_behind = True
+            router.retry = self.now + RETRY_MS
+
+    def _deliver(self, router: Router, contents: list[Content]) -> int:
+        """Write to the destination; return how many records it took or will never take."""
+        self.reach("routed")
+        try:
+            self._deliver_all(router, contents)
+        except Refusal as no:
+            if len(contents) == 1:
+                return 1 if no.status == 400 else 0
+        else:
+            return len(contents)
+        for at, content in enumerate(contents):
+            try:
+                self._deliver_all(router, [content])
+            except Refusal as no:
+                if no.status != 400:
+                    return at
+        return len(contents)
+
+    def _deliver_all(self, router: Router, contents: list[Content]) -> None:
+        queue = self.queues.get(router.dest)
+        if queue is not None:
+            self._produce(queue, contents, "")
+        else:
+            self._append(self.logs[router.dest], contents, "")
+
+    def _leads(self, source: str, dest: str) -> bool:
+        """Tell whether routers lead from one topic to another."""
+        ways = {one.dest: one.source for one in self.routers.values()}
+        topic: str | None = dest
+        while topic is not None and topic != source:
+            topic = ways.get(topic)
+        return topic == source
+
+    # -- taking, and dead letters ------------------------------------------------------------------
+
+    def _take(self, queue: Queue, most: int) -> list[Job]:
+        """Return the jobs that a claim gets; on the way, old ones go and spent ones are letters."""
+        taken: list[Job] = []
+        config = queue.config
+        for job in queue.ready():
+            if len(taken) == most:
+                break
+            is_spent = 0 < config.most_deliveries <= job.deliveries and config.letters != ""
+            if queue.is_old(job, self.now):
+                queue.outlived(job)
+            elif is_spent and config.letters not in self.queues:
+                self._send_letter(queue, job)
+            else:
+                taken.append(job)
+        return taken
+
+    def _send_letter(self, queue: Queue, job: Job) -> None:
+        """Make a letter of a job that was delivered too often, or try again later."""
+        name = queue.config.letters
+        if name not in self.logs:
+            self._open(name, Config({}))
+        marks: Told = {
+            FROM: queue.name,
+            MARK + "deliveries": str(job.deliveries),
+            MARK + "src_seq": str(job.seq),
+        }
+        content = job.content
+        meta = {**content.meta, **marks}
+        letter = Content(content.data, meta, content.tag, content.node)
+        self._is_held = True
+        try:
+            self._append(self.logs[name], [letter], "")
+        except Refusal:
+            self.reach("letter put off")
+            queue.free(job, PUT_OFF_MS, job.freed)
+            job.due = self.now + PUT_OFF_MS
+            return
+        finally:
+            self._is_held = False
+        self.reach("dead letter")
+        del queue.jobs[job.seq]
+        queue.dead_lettered += 1
+
+    def _letters(self, queue: Queue, most: int) -> tuple[Log | None, list[int]]:
+        log = self.logs.get(queue.config.letters)
+        if log is None:
+            return None, []
+        rows = log.rows.values()
+        return log, [row.seq for row in rows if row.content.meta.get(FROM) == queue.name][:most]
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let everything happen that is due."""
+        for queue in self.queues.values():
+            queue.tick(self.now)
+        for router in sorted(self.routers.values(), key=lambda one: one.retry):
+            if router.is_behind and router.retry <= self.now:
+                self._forward(router)
+                if router.is_behind:
+                    router.retry = self.now + RETRY_MS
+        for log in self.logs.values():
+            if int(self.yard.logs[log.name].ttl_floor) != log.ttl_floor:
+                self.reach("records outlived their time")
+                log.trim(self.now)
+            for ask in list(log.waiting):
+                if ask.until <= self.now:
+                    self.reach("reader waited in vain")
+                    assert ask.query is not None
+                    ask.page = log.read(ask.query, self.now)
+                    ask.is_over = True
+                    log.waiting.remove(ask)
+
+    def forget_old(self) -> None:
+        """Let go of jobs that outlived their time, as far as the yard has."""
+        for queue in self.queues.values():
+            if queue.config.ttl:
+                roster = self.yard.queues[queue.name].roster
+                assert roster is not None
+                there = {seq for seq in queue.jobs if roster.find(seq) is not None}
+                queue.forget_old(there, self.now)
+
+    def check_late(self) -> None:
+        """See that what outlived its time went soon enough."""
+        for log in self.logs.values():
+            if log.is_late(self.now):
+                raise Violation("ttl", f"{log.name} keeps {log.earliest}")
+        for queue in self.queues.values():
+            late = queue.late_job(self.now)
+            if late is not None:
+                raise Violation("ttl", f"{queue.name} keeps {late}")
+        if any(one.is_behind and one.retry <= self.now for one in self.routers.values()):
+            raise Violation("routers", "one that is behind does not try again")

@@ -1,0 +1,306 @@
+"""One run with topics clients over HTTP, beside clients of the other doors now and then.
+
+Disk, clock, faults and snapshots are those of runs with bunqueue clients. Every answer is held
+against the topics model; what a restart brings back is held against what the model was when the
+newest batch that came back was sealed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from sim.bunqueue.memory import Snapshot
+from sim.bunqueue.world import BunFinale, BunWorld
+from sim.state import Violation
+from sim.topics.boot import TopicsBoot
+from sim.topics.checkers import check_books, check_topics
+from sim.topics.memory import Memory, Recall, adopt, logs_dump
+from sim.topics.model import TopicsModel
+from sim.topics.network import Disclosed, HttpLine
+from sim.topics.nouns import Ask
+from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.engine.yard import Yard
+    from sim.boot import Boot
+    from sim.bunqueue.network import BunConnection
+    from sim.bunqueue.nouns import Ask as BunAsk
+    from sim.topics.model import Answer
+
+DRAIN_ROUNDS: Final = 40
+# Longer than any lease, delay, or time to live.
+LONGEST_MS: Final = 31_000
+
+
+class TopicsSnapshot(Snapshot):
+    """A yard at the moment a batch was sealed, and what the topics model was then."""
+
+    def __init__(self, yard: Yard, bodies: dict[int, bytes], memory: Memory) -> None:
+        super().__init__(yard, bodies)
+        self.memory = memory
+
+
+class TopicsWorld(BunWorld):
+    """A run of one seed with topics clients."""
+
+    boot_kind = TopicsBoot
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        # What a full disk refuses, and when, is left to other runs.
+        self.swarm.faults.discard("full")
+        self.bun.may_fill = False
+        self.rng3 = Random(seed * 2_654_435_761 + 11)
+        self.topics_swarm = TopicsSwarm(self.rng3)
+        self.author3 = TopicsAuthor(self.rng3, self.topics_swarm)
+        self.topics = TopicsModel(self.reach)
+        self.http_lines: list[HttpLine] = []
+        self.topics_boot: TopicsBoot
+        self._is_clean = False
+        self._has_failed = False
+        self._starts_count = 0
+        # The newest seq of each log that any client was told of, by its name and incarnation.
+        self._disclosed: dict[tuple[str, int], int] = {}
+
+    # -- lives of the server ---------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Live through the whole run."""
+        self.start(0)
+        for _ in range(self.swarm.steps_count):
+            self._attempt(self._step)
+        self._attempt(TopicsFinale(self).play)
+
+    def stop(self) -> None:
+        """Stop in good order and start again: all must come back."""
+        self._is_clean = True
+        super().stop()
+
+    def _crash(self, how: str) -> None:
+        self._has_failed = True
+        super()._crash(how)
+
+    def _begin_process(self) -> Boot:
+        self._starts_count += 1
+        return super()._begin_process()
+
+    def _adopt(self, yard: Yard) -> None:
+        boot = self.boot
+        assert isinstance(boot, TopicsBoot)
+        self.topics_boot = boot
+        self.http_lines.clear()
+        super()._adopt(yard)
+        for name, log in yard.logs.items():
+            told = self._disclosed.get((name, int(log.incarnation)), 0)
+            if int(log.next_seq) <= told:
+                raise Violation("seqs", f"{log.next_seq} comes next in {name}, {told} was seen")
+        adopt(self.topics, yard, self.now_ms())
+        self._is_clean = self._has_failed = False
+        self._starts_count = 0
+
+    def _compare_more(self, yard: Yard, snapshot: Snapshot) -> None:
+        assert isinstance(snapshot, TopicsSnapshot)
+        recall = Recall(
+            yard,
+            self.now_ms(),
+            is_clean=self._is_clean,
+            is_unsure=self._has_failed or self._starts_count > 1,
+            has_jumped=self._has_jumped,
+        )
+        recall.check(snapshot.memory)
+
+    def _snapshot(self) -> Snapshot:
+        check_topics(self.boot.yard, self.topics)
+        memory = Memory(self.topics, self.boot.yard)
+        bodies = {number: job.data for number, job in self.bun.jobs.items()}
+        return TopicsSnapshot(self.boot.yard, bodies, memory)
+
+    def _dump(self, yard: Yard) -> list[tuple[object, ...]]:
+        return [*super()._dump(yard), *logs_dump(yard)]
+
+    # -- the wire --------------------------------------------------------------------------------
+
+    def _talk(self) -> None:
+        rng = self.rng3
+        if rng.random() < self.topics_swarm.others_odds:
+            self.reach("topics beside others")
+            super()._talk()
+            return
+        lines = self.http_lines
+        if not lines or (len(lines) < self.topics_swarm.clients_max and rng.random() < 0.2):
+            self.open_http()
+        line = rng.choice(lines)
+        if "network" in self.swarm.faults and rng.random() < 0.03:
+            self.close_http(line)
+            return
+        if not line.asked:
+            asks = [self.author3.write(self.topics)]
+            # Who waits may be served between two requests.
+            is_free = not any(queue.waiting for queue in self.topics.queues.values())
+            while is_free and rng.random() < 0.2 and asks[-1].is_quick():
+                asks.append(self.author3.write(self.topics))
+            self.request(line, asks)
+
+    def open_http(self) -> HttpLine:
+        """Let one more client in."""
+        self._connections_total += 1
+        line = HttpLine(self.topics_boot, self._connections_total, self._told_seq)
+        self.http_lines.append(line)
+        return line
+
+    def close_http(self, line: HttpLine) -> None:
+        """End a connection; what it claimed stays with its node."""
+        self.reach("reset")
+        self.note(f"{line.number} resets")
+        self.http_lines.remove(line)
+        for ask in line.asked:
+            topic = self.topics.logs.get(ask.name) or self.topics.queues.get(ask.name)
+            if topic is not None and ask in topic.waiting:
+                topic.waiting.remove(ask)
+        self._begin()
+        line.close(self.now_ms())
+        self._end(None, None, None)
+
+    def request(self, line: HttpLine, asks: list[Ask]) -> None:
+        """Let requests arrive, in one piece or in two."""
+        data = b"".join(ask.request() for ask in asks)
+        for ask in asks:
+            self.note(f"{line.number}< {ask!r}")
+        line.asked += asks
+        self._begin()
+        cut = int(self.rng3.random() * len(data)) if self.rng3.random() < 0.1 else 0
+        if cut:
+            line.session.receive(data[:cut], self.now_ms())
+        line.session.receive(data[cut:], self.now_ms())
+        self._hear(line, lambda: None)
+        self._end(None, None, None)
+
+    def _tick(self) -> None:
+        super()._tick()
+        self.topics.check_late()
+
+    def _end(
+        self, line: BunConnection | None, ask: BunAsk | None, also: Callable[[], None] | None
+    ) -> None:
+        self._hear(None, self.topics.tick if also is not None else lambda: None)
+        super()._end(line, ask, also)
+
+    def _hear(self, acting: HttpLine | None, first: Callable[[], None]) -> None:
+        """Compare what HTTP clients are told with what the model allows."""
+        model = self.topics
+        journal = self.boot.journal
+        model.now = self.now_ms()
+        model.wall_offset = int(journal.wall_offset_ms)
+        model.batch = self._opened
+        first()
+        stirred = list(self.boot.stirred)
+        if acting is not None:
+            self._take_answers(acting)
+            if acting.asked:
+                (ask,) = acting.asked
+                model.wait(ask, self.now_ms() + ask.number("wait_ms", 0))
+        model.forget_old()
+        for line in self.http_lines:
+            if line is not acting and line.ear in stirred:
+                line.session.resume(self.now_ms())
+                self._take_answers(line)
+        for line in self.http_lines:
+            for ask in line.asked:
+                model.check_waiting(ask)
+
+    def _take_answers(self, line: HttpLine) -> None:
+        for answer, data in line.collect():
+            self._answered(line, answer, data)
+
+    def _answered(self, line: HttpLine, answer: Answer, data: bytes) -> None:
+        self.note(f"{line.number}> {answer.status} {str(answer.body)[:200]}")
+        if not line.asked:
+            raise Violation("reply", f"client {line.number}: nobody asked for {answer.body}")
+        ask = line.asked.pop(0)
+        batch = self.topics.answered(ask, answer)
+        told: Disclosed | None = None
+        log = self.boot.yard.logs.get(ask.name)
+        head = answer.body.get("head_seq")
+        if log is not None and isinstance(head, int):
+            told = (ask.name, int(log.incarnation), head)
+        line.hand(data, batch, told)
+
+    def _told_seq(self, batch: int, told: Disclosed | None) -> None:
+        """Note what reaches a client."""
+        self._delivered(batch)
+        if told is not None:
+            name, incarnation, seq = told
+            place = (name, incarnation)
+            self._disclosed[place] = max(self._disclosed.get(place, 0), seq)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def close_done(self) -> None:
+        """See that no session ended by itself: nobody gave it reason to."""
+        super().close_done()
+        for line in self.http_lines:
+            if line.session.is_finished:
+                raise Violation("reply", f"client {line.number} was cut off")
+
+    def _jobs_count(self) -> int:
+        count = sum(len(queue.jobs) for queue in self.topics.queues.values())
+        return super()._jobs_count() + count
+
+    def _check_memory(self) -> None:
+        check_books(self.boot.yard)
+
+    def check_all(self) -> None:
+        """Recount everything there is to count."""
+        check_topics(self.boot.yard, self.topics)
+        super().check_all()
+
+
+class TopicsFinale(BunFinale):
+    """Drains a world through one last client of each kind."""
+
+    def __init__(self, world: TopicsWorld) -> None:
+        super().__init__(world)
+        self._topics = world
+
+    def play(self) -> None:
+        """Let everything come to its end."""
+        world = self._topics
+        world.disk.heal()
+        self._settle()
+        for line in list(world.http_lines):
+            world.close_http(line)
+        last = world.open_http()
+        model = world.topics
+        world.pass_time(LONGEST_MS)
+        for number in range(DRAIN_ROUNDS):
+            world.pass_time(1000)
+            if number == DRAIN_ROUNDS // 2:
+                # A letter may be larger than the log for it may ever be.
+                for name in list(model.logs):
+                    self._ask(last, "put", name, {"type": "log"})
+            for name in list(model.queues):
+                self._ask(last, "claim", name, {"node": "last", "max": 1000})
+                held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
+                self._ask(last, "ack", name, {"node": "last", "seqs": held})
+            for name in list(model.logs):
+                self._ask(last, "diff", name, {"limit": 1000})
+                self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
+            self._settle()
+            is_behind = any(router.is_behind for router in model.routers.values())
+            if not is_behind and not any(queue.jobs for queue in model.queues.values()):
+                break
+        else:
+            left = [(name, list(queue.jobs.values())) for name, queue in model.queues.items()]
+            raise Violation("liveness", f"jobs do not drain: {left}"[:1500])
+        if world.rng3.random() < 0.5:
+            for name in [*model.logs, *model.queues]:
+                self._ask(last, "drop", name, {})
+        self._ask(last, "list", PREFIX, {})
+        world.close_http(last)
+        super().play()
+
+    def _ask(self, last: HttpLine, verb: str, name: str, fields: dict[str, object]) -> None:
+        self._topics.request(last, [Ask(verb, name, fields)])
