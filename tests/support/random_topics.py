@@ -100,6 +100,7 @@ class RandomTopics(RandomVerbs):
             max_deliveries=draw.choice((0, 2)),
             dead_letter=draw.choice((None, "letters")),
             idempotency_window_ms=draw.choice((3000, 120_000)),
+            leases_durable=draw.random() < 0.5,
         )
         claims.open_topic_queue(self.site.yard, draw.choice(QUEUES), given, self.site.now_ms)
 

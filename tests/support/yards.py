@@ -236,7 +236,7 @@ def batches(storage: Storage, segment: Segment) -> list[tuple[int, int, int]]:
 
 
 def snapshot(yard: Yard) -> Snapshot:
-    """Return what clients could know, as it will be after a restart: nothing is leased."""
+    """Return what clients could know, as it will be after a restart, which ends most leases."""
     found: Snapshot = {}
     for job in yard.jobs.all():
         found[int(job.id)] = _facts(yard, job)
@@ -311,8 +311,8 @@ def _rules_facts(rules: Rules) -> Facts:
 
 
 def _facts(yard: Yard, job: Job) -> Facts:
-    state = READY if job.state == LEASED else int(job.state)
     extra = job.extra if job.extra is not None else Extra()
+    state = READY if job.state == LEASED and extra.kept is None else int(job.state)
     counts = extra.tally if extra.tally is not None else Tally()
     tally = (counts.timeouts, counts.releases, counts.buries, counts.kicks)
     return (
@@ -348,6 +348,10 @@ def extra_facts(extra: Extra) -> Facts:
     remark: Facts = ()
     if extra.remark is not None:
         remark = (extra.remark.tag, extra.remark.node, extra.remark.meta)
+    kept: Facts = ()
+    if extra.kept is not None:
+        one = extra.kept
+        kept = (one.name, one.node, int(one.started_ms), int(one.until_ms), int(one.ttl_ms))
     return (
         (extra.custom_id, key, extra.group_id, extra.marks, extra.parent_id, remark),
         [(one.child_id, one.label, one.state, one.value) for one in extra.members or ()],
@@ -359,6 +363,7 @@ def extra_facts(extra: Extra) -> Facts:
         ],
         (extra.stack, extra.retries, extra.retried_ms),
         ended,
+        kept,
     )
 
 
@@ -382,6 +387,7 @@ def recount(yard: Yard) -> None:
         assert yard.jobs.get(job.id) is job
         assert yard.queues[job.queue.name] is job.queue
         assert (job.lease is not None) == (job.state == LEASED)
+        assert job.lease is not None or job.extra is None or job.extra.kept is None
     assert yard.ready_count == by_state[READY]
     assert yard.delayed_count == by_state[DELAYED]
     assert yard.leased_count == by_state[LEASED]

@@ -23,6 +23,7 @@ from jobyard.engine.claim_setup import (
     set_queue_config,
 )
 from jobyard.engine.end import fail, finish, release, touch
+from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.logs import erase_seqs
 from jobyard.engine.move import erase, kick, remove
@@ -33,7 +34,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, LEASE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Outcome, Remark, size_of
-from jobyard.model.job import BUNQUEUE, GONE, JSON, TOPICS, Job
+from jobyard.model.job import BUNQUEUE, GONE, JSON, READY, TOPICS, Job
 from jobyard.model.log import LogTopic
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic import clamp_lease_ms
@@ -64,6 +65,7 @@ __all__ = [
     "redrive",
     "remark_of",
     "remove_matching",
+    "resume_leases",
     "set_queue_config",
     "terms_of",
 ]
@@ -226,7 +228,9 @@ def forget_idle(yard: Yard, node: str) -> None:
 def terms_of(queue: Queue, node: str, lease_ms: i64) -> Terms:
     """Return on what terms a node takes jobs; 0 ms is what the queue is configured for."""
     ttl_ms = clamp_lease_ms(lease_ms if lease_ms > 0 else config_of(queue).lease_ms)
-    return Terms(TOPICS, ttl_ms, is_token=False, label=node)
+    terms = Terms(TOPICS, ttl_ms, is_token=False, label=node)
+    terms.is_kept = config_of(queue).leases_durable
+    return terms
 
 
 def claim(
@@ -259,9 +263,19 @@ def _leased_seq(lease: Lease) -> int:
     return lease.job.key
 
 
-def lease_name(yard: Yard, lease: Lease) -> str:
-    """Return what a client calls a lease; no other of any boot is called so."""
-    return f"lease_{int(yard.journal.epoch):x}{int(lease.key):012x}"
+def resume_leases(yard: Yard, now_ms: i64) -> None:
+    """Take up the leases that outlive a restart, those whose time is over too: they ring next."""
+    for job in yard.kept:
+        extra = job.extra
+        kept = None if extra is None else extra.kept
+        assert extra is not None
+        assert kept is not None
+        if job.state == READY:
+            resume(yard, job, node_book(yard, kept.node), now_ms)
+        else:
+            # A full disk had no room for the record of the hand-over, and the clock went back.
+            extra.kept = None
+    yard.kept = []
 
 
 def ack(
@@ -342,6 +356,9 @@ def extend(
     ttl_ms = clamp_lease_ms(lease_ms)
     for lease in _held(yard, queue, node, seqs, lease_ids, ended, now_ms):
         touch(yard, lease, ttl_ms, now_ms)
+        if kept_of(lease.job) is not None:
+            keep_lease(yard, lease)
+            ended.batch = max(ended.batch, lease.job.batch)
         ended.done += 1
         ended.deadlines[int(lease.job.key)] = int(lease.sort_key)
     return ended

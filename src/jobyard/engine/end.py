@@ -274,7 +274,7 @@ def park(yard: Yard, job: Job, now_ms: i64) -> None:
 
 
 def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
-    """Start the time of a lease anew. Nothing is recorded: leases do not outlive the boot."""
+    """Start the time of a lease anew. Nothing is recorded: most leases do not outlive the boot."""
     lease.ttl_ms = ttl_ms
     lease.until_ms = now_ms + ttl_ms
     lease.beat_ms = now_ms

@@ -11,6 +11,7 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
+from jobyard.engine.claims import resume_leases
 from jobyard.engine.events import recall_history
 from jobyard.engine.log_replay import LogReplay
 from jobyard.engine.registry import load_entries
@@ -472,6 +473,7 @@ class Replay:
         yard.settle(self._now_ms)
         self._recall_ruled()
         load_entries(yard, self._now_ms)
+        resume_leases(yard, self._now_ms)
         self._logs.finish(self._now_ms, is_clean=self._clean_at + 1 == self.records_count)
         for log in yard.logs:
             yard.bar(log)

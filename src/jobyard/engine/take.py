@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from jobyard.engine import bus, letters
 from jobyard.engine.floors import remember_floors
 from jobyard.engine.gates import next_open_ms, open_head, passed
+from jobyard.engine.kept import keep_lease
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound, StorageFull
 from jobyard.journal.record import CORRUPT, DUE_SET
@@ -222,6 +223,8 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     if lease.taken_from == DEAD and i64(job.trail) == yard.journal.hot.number:
         # It weighs less without its ending.
         yard.journal.ledger.trail(job, yard.journal.hot)
+    if terms.is_kept:
+        keep_lease(yard, lease)
     if yard.bus.is_on:
         yard.bus.tell(bus.Event(bus.PULLED, job.queue, job, now_ms))
     return lease

@@ -51,6 +51,8 @@ class Stream(Holder, Claimant):
         self._most: i64 = most
         self._worker: Worker = worker
         self._terms: Terms = terms_of(queue, node, lease_ms)
+        # They end with the connection, and a server that stops is the end of that too.
+        self._terms.is_kept = False
         self.book: Book = yard.new_book(self)
         self._waiter: Waiter | None = None
         self._bid: Bid | None = None

@@ -30,7 +30,7 @@ from jobyard.journal.record import (
     STALLED,
 )
 from jobyard.model.end import End
-from jobyard.model.extra import Outcome, absorb
+from jobyard.model.extra import Extra, Outcome, absorb
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
 from jobyard.model.job import (
@@ -102,6 +102,8 @@ class Yard:
         self.leases_issued: i64 = 0
         self.numbers_issued: i64 = 0
         self.is_replaying: bool = False
+        # Jobs that replay found with a lease that outlives the boot.
+        self.kept: list[Job] = []
         self.ready_count: i64 = 0
         self.urgent_count: i64 = 0
         self.delayed_count: i64 = 0
@@ -187,9 +189,19 @@ class Yard:
         """Hand a job over; without a lease, on replay, it is at once ready again."""
         self._leave(job)
         job.deliveries += 1
+        if job.extra is not None:
+            self._forget_kept(job, job.extra)
         if lease is None:
             self._enter(job, READY, job.due_ms)
             return
+        self._hold(job, lease)
+
+    def resume(self, job: Job, lease: Lease) -> None:
+        """Hand a ready job over again to who held it before a restart; no record says so."""
+        self._leave(job)
+        self._hold(job, lease)
+
+    def _hold(self, job: Job, lease: Lease) -> None:
         job.lease = lease
         job.state = LEASED
         job.queue.leased.add(job)
@@ -219,7 +231,20 @@ class Yard:
             job.delay_ms = end.due_ms - now_ms
         job.due_ms = end.due_ms
         job.stamp = end.stamp
+        if job.extra is not None:
+            self._forget_kept(job, job.extra)
         self._enter(job, end.state, now_ms)
+
+    def _forget_kept(self, job: Job, extra: Extra) -> None:
+        """Forget what was noted of a lease: it is over, whether or not a record says so."""
+        if extra.kept is None:
+            return
+        extra.kept = None
+        trail = i64(job.trail)
+        if trail != 0 and not self.is_replaying:
+            # Where it is, it weighs less.
+            ledger = self.journal.ledger
+            ledger.trail(job, ledger.segments[trail])
 
     def apply_move(self, job: Job, move: End, now_ms: i64) -> None:
         """Move a job that no one runs to another state, or within its own."""
@@ -237,6 +262,8 @@ class Yard:
         job.attempts = i16(move.attempts)
         job.due_ms = move.due_ms
         job.stamp = move.stamp
+        if job.extra is not None:
+            self._forget_kept(job, job.extra)
         self._enter(job, move.state, now_ms)
 
     def apply_news(self, job: Job, news: bytes) -> None:
@@ -447,7 +474,7 @@ class Yard:
                 last = queue
             state = job.state
             if job.extra is not None or job.policy.ttl_ms > 0:
-                self.names.recall(job)
+                self._recall(job)
             if state in (DEAD, DONE):
                 resting.append(job.outcome())
             elif state == BLOCKED:
@@ -467,6 +494,11 @@ class Yard:
             queue.delayed.heapify()
             if queue.delayed.items:
                 self.arm(queue, queue.delayed.items[0].sort_key)
+
+    def _recall(self, job: Job) -> None:
+        self.names.recall(job)
+        if job.extra is not None and job.extra.kept is not None:
+            self.kept.append(job)
 
     def _settle_ready(self, job: Job) -> None:
         if job.state == DELAYED and job.family == BUNQUEUE:

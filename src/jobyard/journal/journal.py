@@ -176,6 +176,9 @@ class Journal(Batches):
     def _may_go_unwritten(self, job: Job, end: End) -> bool:
         """Tell whether a crash brings a job back as it is; in the end even without its rank."""
         lease = job.lease
+        if job.extra is not None and job.extra.kept is not None:
+            # It would bring the lease back.
+            return False
         if lease is None or lease.taken_from != READY or end.attempts != i64(job.attempts):
             return False
         return end.rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))

@@ -36,6 +36,7 @@ RETRIES: Final = 15
 STARTED: Final = 16
 PARENT: Final = 17
 REMARK: Final = 18
+LEASE: Final = 19
 
 _TAG_SIZE: Final = 5
 
@@ -143,6 +144,18 @@ class Remark:
 
 
 @final
+class KeptLease:
+    """A lease as the next boot must know it."""
+
+    def __init__(self, name: str, node: str, started_ms: i64, until_ms: i64, ttl_ms: i64) -> None:
+        self.name: str = name
+        self.node: str = node
+        self.started_ms: i64 = started_ms
+        self.until_ms: i64 = until_ms
+        self.ttl_ms: i64 = ttl_ms
+
+
+@final
 class Extra:
     """Everything rare about one job."""
 
@@ -172,6 +185,8 @@ class Extra:
         self.stack: str = ""
         self.retries: i64 = 0
         self.retried_ms: i64 = 0
+        # Of the lease that a job has, where it is to outlive the boot.
+        self.kept: KeptLease | None = None
         # Its alarm for the end of its time to live; not remembered, made anew.
         self.expiry: Item | None = None
         # The lease by token that ended last, while nobody took the job since; not remembered.
@@ -261,6 +276,13 @@ def remark_field(fields: Fields, remark: Remark) -> None:
     fields.numbers(REMARK, (len(tag), len(node)), tag + node + remark.meta)
 
 
+def kept_field(fields: Fields, kept: KeptLease) -> None:
+    """Write a lease that is to outlive the boot."""
+    name = kept.name.encode()
+    numbers = (kept.started_ms, kept.until_ms, kept.ttl_ms, len(name))
+    fields.numbers(LEASE, numbers, name + kept.node.encode())
+
+
 def result_field(fields: Fields, codec: i64, result: bytes) -> None:
     """Write what a job came to."""
     fields.numbers(RESULT, (codec,), result)
@@ -306,6 +328,8 @@ def _last_fields(fields: Fields, extra: Extra) -> None:
         fields.text(STACK, extra.stack)
     if extra.retries:
         fields.numbers(RETRIES, (extra.retries, extra.retried_ms), b"")
+    if extra.kept is not None:
+        kept_field(fields, extra.kept)
     outcome = extra.outcome
     if outcome is not None:
         _outcome_fields(fields, outcome)
@@ -336,6 +360,7 @@ def size_of(extra: Extra) -> i64:
         or extra.failures is not None
         or extra.stack
         or extra.retries
+        or extra.kept is not None
     ):
         outcome = extra.outcome
         if outcome is None:
@@ -418,11 +443,26 @@ def _absorb_identity(
         extra.marks = data[at:end]
     elif tag == PARENT:
         extra.parent_id = read_i64_le(data, at)
-    elif tag == REMARK:
-        _absorb_remark(extra, data, at, end)
     elif tag == RETRIES:
         extra.retries = read_i64_le(data, at)
         extra.retried_ms = read_i64_le(data, at + 8) + offset_ms
+    elif tag == REMARK:
+        _absorb_remark(extra, data, at, end)
+    else:
+        _absorb_kept(extra, tag, data, at, end, offset_ms)
+
+
+def _absorb_kept(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    if tag != LEASE:
+        return
+    name_end: i64 = at + 32 + read_i64_le(data, at + 24)
+    extra.kept = KeptLease(
+        data[at + 32 : name_end].decode(),
+        data[name_end:end].decode(),
+        read_i64_le(data, at) + offset_ms,
+        read_i64_le(data, at + 8) + offset_ms,
+        read_i64_le(data, at + 16),
+    )
 
 
 def _absorb_remark(extra: Extra, data: bytes, at: i64, end: i64) -> None:

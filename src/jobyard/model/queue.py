@@ -62,6 +62,8 @@ class Terms:
         # same door.
         self.is_token: bool = is_token
         self.label: str = label
+        # Whether the lease is to outlive the server.
+        self.is_kept: bool = False
 
 
 @final

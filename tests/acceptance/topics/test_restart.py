@@ -272,3 +272,30 @@ def test_deliveries_and_keys_outlive_sigkill(boot: Boot) -> None:
         assert ask(client, "/v0/topics/q/claim", {"node": "w", "max": 9})["claimed"] == []
         letters = contents(client, "q.dlq")
         assert sorted(letters.values()) == [1, 2]
+
+
+def test_leases_that_are_to_last_survive_a_kill(boot: Boot) -> None:
+    client = boot.connect()
+    path = "/v0/topics/lasting"
+    config = {"type": "queue", "durable": True, "leases_durable": True, "lease_ms": 600_000}
+    client.ask("PUT", path, config)
+    ask(client, path, {"records": [{"data": number} for number in range(4)]})
+    claimed = ask(client, f"{path}/claim", {"node": "w", "max": 3})["claimed"]
+    ask(client, f"{path}/ack", {"node": "w", "seqs": [1]})
+    ask(client, f"{path}/extend", {"node": "w", "seqs": [3], "lease_ms": 900_000})
+    client.close()
+    boot.kill()
+    client = boot.connect()
+    state = client.ask("GET", path)[1]["queue"]
+    assert (state["ready"], state["in_flight"]) == (1, 2)
+    others = ask(client, f"{path}/claim", {"node": "other", "max": 9})["claimed"]
+    assert [job["$seq"] for job in others] == [4]
+    ids = [job["lease_id"] for job in claimed[1:]]
+    body = {"node": "w", "seqs": [2, 3], "lease_ids": ids}
+    assert ask(client, f"{path}/ack", body)["acked"] == 2
+    client.close()
+    boot.kill()
+    client = boot.connect()
+    state = client.ask("GET", path)[1]["queue"]
+    assert (state["ready"], state["in_flight"]) == (0, 1)
+    client.close()

@@ -233,6 +233,7 @@ def extend(door: TopicsDoor, call: Call) -> None:
         put_int(out, b'":', door.wall_ms(i64(until_ms)))
         is_first = False
     out.write(b"}")
+    call.await_batch(ended.batch, is_synced=queue.is_synced)
     finish(call, out)
 
 

@@ -388,7 +388,7 @@ def test_an_ack_waits_for_its_batch_and_is_one_batch() -> None:
 
 def test_what_is_leased_is_claimable_after_a_restart_and_its_count_goes_on() -> None:
     site = BareTopics(MemoryStorage())
-    site.api.put("q", type="queue", durable=True, leases_durable=True)
+    site.api.put("q", type="queue", durable=True)
     site.api.write("q", *"abc")
     name = lease_id(site.api.claim("q", max=2))
     site.api.ok("q/ack", end([2]))
@@ -398,6 +398,30 @@ def test_what_is_leased_is_claimable_after_a_restart_and_its_count_goes_on() -> 
     assert (second["$seq"], second["deliveries"]) == (3, 1)
     assert first["lease_id"] != name
     assert site.api.ok("q/ack", end([1], lease_ids=[name]))["skipped"] == [1]
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "together"])
+def test_a_lease_that_is_to_last_is_answered_for_and_outlives_a_restart(how: str) -> None:
+    site = BareTopics(MemoryStorage())
+    jitter_ms = 50 if how == "together" else 0
+    site.api.put("q", type="queue", leases_durable=True, claim_jitter_ms=jitter_ms)
+    worker = site.connect()
+    if how == "later":
+        worker.send("POST", "/v0/topics/q/claim", {"node": "w", "wait_ms": 1000})
+    site.api.write("q", "a", "b")
+    site.others.site.commit()
+    if how != "later":
+        worker.send("POST", "/v0/topics/q/claim", {"node": "w"})
+        site.tick(jitter_ms)
+    answer = worker.hear()
+    assert answer is not None
+    assert worker.session.awaits > 0
+    (job,) = answer.json["claimed"]
+    site = site.again(ms=100)
+    (other,) = site.api.claim("q", node="x", max=9, wait_ms=0)["claimed"] if not jitter_ms else [{}]
+    assert other.get("$seq", 2) == 2
+    assert site.api.ok("q/extend", end([1], lease_ids=[job["lease_id"]], lease_ms=5000))["extended"]
+    assert site.api.ok("q/ack", end([1], lease_ids=[job["lease_id"]]))["acked"] == 1
 
 
 # -- dead letters ----------------------------------------------------------------------------------
