@@ -65,6 +65,7 @@ class Boot:
         self.swarm = swarm
         self.disk = disk
         self.journal = Journal(disk, swarm.segment_size, ids_ahead=swarm.is_os)
+        self.journal.history.keep(swarm.events_ms, swarm.events_bytes)
         self.bodies = Bodies(self.journal, swarm.body_budget)
         self.yard = Yard(self.journal, self.bodies)
         self.recovered = open_yard(self.yard, disk, now_ms)

@@ -306,6 +306,7 @@ def check_stamps(yard: Yard) -> None:
 def open_copy(disk: VirtualDisk, swarm: Swarm, now_ms: int) -> Yard:
     """Recover a yard from a disk, as a start would."""
     journal = Journal(disk, swarm.segment_size, ids_ahead=swarm.is_os)
+    journal.history.keep(swarm.events_ms, swarm.events_bytes)
     yard = Yard(journal, Bodies(journal, swarm.body_budget))
     open_yard(yard, disk, now_ms)
     return yard
@@ -379,7 +380,8 @@ def check_room(yard: Yard, disk: VirtualDisk, swarm: Swarm) -> None:
     # A file for what no segment holds is as long as that until the next roll, whoever is gone.
     unsealed = [segment for segment in journal.segments.values() if not segment.is_sealed]
     longer = sum(max(0, int(each.size) - swarm.segment_size) for each in unsealed)
-    most = 3 * live + (promised + 8) * swarm.segment_size + longer
+    history = sum(int(each.size) for each in journal.segments.values() if each.is_history)
+    most = 3 * live + (promised + 8) * swarm.segment_size + longer + history
     if disk.usage() > most:
         story = f"{disk.usage()} bytes in {len(disk.files)} files for {live} live ones"
         raise Violation("disk use", story)

@@ -136,13 +136,19 @@ class Swarm:
         self.cut_odds = pick((0.0, 0.2, 0.7))
         self.crash_odds = pick((0.005, 0.015, 0.04))
         self.leap_odds = pick((0.02, 0.1))
+        # Drawn beside the others, so that older seeds still tell their stories.
+        beside = Random()
+        beside.setstate(rng.getstate())
+        self.events_bytes = self.segment_size * beside.choice((0, 0, 0, 1, 4, 1000))
+        self.events_ms = beside.choice((100, 20_000, 3_600_000))
 
     def describe(self) -> str:
         """Return the choices that matter most to a reader of a failure."""
         kind = "os" if self.is_os else "sync"
         faults = " ".join(sorted(self.faults))
         sizes = f"segments of {self.segment_size}, body budget {self.body_budget}"
-        return f"class {kind}, {sizes}, faults: {faults}"
+        history = f"history of {self.events_bytes} bytes, {self.events_ms} ms"
+        return f"class {kind}, {sizes}, {history}, faults: {faults}"
 
 
 _FAULTS: Final = (

@@ -17,6 +17,7 @@ from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
 from sim import checkers, workload
 from sim.boot import Boot
+from sim.diary import Diary
 from sim.finale import Finale
 from sim.model import Model
 from sim.network import Connection
@@ -62,6 +63,7 @@ class World:
         self._connections_total = 0
         self._refused_ms = -FULL_RETRY_MS
         self._refusals_count = 0
+        self.diary = Diary()
 
     def reach(self, point: str) -> None:
         """Count that a rare point was reached."""
@@ -177,6 +179,7 @@ class World:
         self._refusals_count = self.disk.refusals_count
 
     def _count_recovery(self) -> None:
+        self.diary.check(self.boot.yard)
         recovered = self.boot.recovered
         for point, is_reached in (
             ("torn tail cut", recovered.cut_bytes > 0),
@@ -476,6 +479,8 @@ class World:
         self.promises.note_write(int(boot.journal.written), self.model.records.count)
         self._note_durable()
         checkers.check_memory(boot.bodies, self.swarm)
+        if self.diary.look(boot.yard) > 0:
+            self.reach("history read")
 
     def _note_durable(self) -> None:
         self.promises.note_durable(int(self.boot.journal.durable))
@@ -483,6 +488,7 @@ class World:
 
     def check_all(self) -> None:
         """Recount everything there is to count."""
+        self.diary.check(self.boot.yard)
         checkers.check_yard(self.boot.yard, self.model)
         journal = self.boot.journal
         if not journal.has_open_records() and not journal.pending:

@@ -416,6 +416,8 @@ class BunWorld(World):
         self.promises.note_write(int(boot.journal.written), int(boot.journal.written))
         self._note_durable()
         self._check_memory()
+        if self.diary.look(boot.yard) > 0:
+            self.reach("history read")
         if boot.journal.open_bytes() > 0:
             raise Violation("disk use", f"{boot.journal.open_bytes()} bytes stay after a commit")
         for number in list(self._snapshots):
@@ -443,6 +445,7 @@ class BunWorld(World):
     def check_all(self) -> None:
         """Recount everything there is to count."""
         check_indexes(self.boot.yard)
+        self.diary.check(self.boot.yard)
         journal = self.boot.journal
         if not journal.has_open_records() and not journal.pending:
             checkers.check_live(self.boot.yard, self.disk, self.swarm, self.now_ms())

@@ -34,6 +34,10 @@ SYNC_INTERVAL_MS_DEFAULT: Final = 50
 REQUEST_WINDOW_MS_DEFAULT: Final = 60_000
 WEBHOOK_RETRIES_DEFAULT: Final = 3
 FRAME_TIMEOUT_MS_DEFAULT: Final = 60_000
+EVENTS_HOURS_DEFAULT: Final = 24
+# Ten years: milliseconds of it stay far inside 64 bits.
+EVENTS_HOURS_MAX: Final = 87_600
+EVENTS_BYTES_DEFAULT: Final = 1 * GIB
 
 # Exit codes of `jobyard serve`.
 EXIT_FAILED: Final = 1
@@ -115,6 +119,10 @@ class Config:
     segment_size: int = SEGMENT_SIZE_DEFAULT
     #: Bytes of job bodies kept in RAM; beyond, they live on disk only (or puts are refused).
     body_memory: int = BODY_MEMORY_DEFAULT
+
+    #: How long, and how much of, the journal is kept as history; 0 for none.
+    events_hours: int = EVENTS_HOURS_DEFAULT
+    events_bytes: int = EVENTS_BYTES_DEFAULT
 
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
@@ -359,6 +367,16 @@ SETTINGS: Final = (
         Size(0, BODY_MEMORY_MAX),
         "Job bodies kept in RAM. Beyond it they are read back from disk; with --memory, "
         "further puts are refused.",
+    ),
+    Setting(
+        "events_hours",
+        Size(0, EVENTS_HOURS_MAX),
+        "How long the topic _events tells what became of jobs, in hours; 0: there is none.",
+    ),
+    Setting(
+        "events_bytes",
+        Size(0, BODY_MEMORY_MAX),
+        "How much of the journal is kept for it beyond what is needed; 0: nothing.",
     ),
     Setting("log_format", Choice(("text", "json")), "Form of the log lines on stderr."),
     Setting("log_level", Choice(("debug", "info", "warning", "error")), "Least level to log."),

@@ -114,6 +114,8 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "max_job_size": ("1MiB", MIB),
         "segment_size": ("128KiB", 128 * KIB),
         "body_memory": ("0", 0),
+        "events_hours": ("0", 0),
+        "events_bytes": ("10MiB", 10 * MIB),
         "log_format": ("json", "json"),
         "log_level": ("debug", "debug"),
         "loop": ("asyncio", "asyncio"),
@@ -147,6 +149,7 @@ def test_defaults_shown_in_the_help_are_the_real_ones() -> None:
     assert shown["max_job_size"] == "65535"
     assert shown["segment_size"] == "32MiB"
     assert shown["body_memory"] == "1GiB"
+    assert (shown["events_hours"], shown["events_bytes"]) == ("24", "1GiB")
     assert shown["data"] == "jobyard-data"
 
 

@@ -242,6 +242,8 @@ def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
         segment_size=flags.segment_size,
         # The original takes jobs until the machine is full; a service moved here expects no less.
         body_memory=BODY_MEMORY_MAX if is_memory else BODY_MEMORY_DEFAULT,
+        # Nobody could read it here, and the original's disk does not grow by it.
+        events_hours=0,
         log_level="debug" if flags.verbosity else "info",
         drop_in=True,
     )

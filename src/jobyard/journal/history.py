@@ -151,19 +151,27 @@ class History:
         return True
 
     def leave(self, segment: Segment) -> None:
-        """Let go of a segment, and of all before it."""
-        if segment.is_history:
-            self._drop(self.segments.index(segment) + 1)
+        """Let go of a segment, and of all before it; one that is being written goes on."""
+        if not segment.is_history:
+            return
+        place: i64 = self.segments.index(segment)
+        if segment.is_sealed:
+            self._drop(place + 1)
+            return
+        self._drop(place)
+        self.floor = segment.next_record
+        segment.points.append(segment.end)
+        segment.point_records.append(segment.next_record)
 
     def _drop(self, count: i64) -> None:
         if count <= 0:
             return
         for segment in self.segments[:count]:
-            self.floor = segment.next_record
+            self.floor = max(self.floor, segment.next_record)
             _forget(segment)
         del self.segments[:count]
         if self.segments:
-            self.floor = self.segments[0].first_record
+            self.floor = max(self.floor, self.segments[0].first_record)
 
     # -- names --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Final, final
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
+from jobyard.errors import StorageFailed
 from jobyard.journal.batches import Batches
 from jobyard.journal.history import History
 from jobyard.journal.reader import Reader
@@ -217,7 +218,10 @@ def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
     while not walk.is_over():
         if walk.seq >= segment.next_record:
             return True
-        head = reader.next()
+        try:
+            head = reader.next()
+        except StorageFailed:
+            head = None
         if head is None or head.magic == SEAL_MAGIC:
             return False
         before = walk.seq

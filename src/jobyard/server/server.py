@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 EXIT_DAMAGED: Final = 3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
+HOUR_MS: Final = 3_600_000
 # Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it.
 GC_THRESHOLDS: Final = (100_000, 50, 1000)
 
@@ -152,6 +153,7 @@ class Server:
         self._storage = storage
         ids_ahead = config.durability != SYNC
         journal = Journal(storage, config.segment_size, ids_ahead=ids_ahead)
+        journal.history.keep(config.events_hours * HOUR_MS, config.events_bytes)
         yard = Yard(journal, Bodies(journal, config.body_memory))
         started = time.perf_counter()
         # Replay makes millions of objects and no garbage; collections would double its time.

@@ -18,8 +18,8 @@ from tests.support.servers import (
 )
 from tests.support.sockets import SocketPeer, connect
 
-# Segments so small that a second of load rolls and compacts many.
-SMALL_SEGMENTS: Final = ("--segment-size", "64KiB")
+# Segments so small that a second of load rolls and compacts many; history would keep them.
+SMALL_SEGMENTS: Final = ("--segment-size", "64KiB", "--events-bytes", "0")
 
 
 def times(count: int) -> int:

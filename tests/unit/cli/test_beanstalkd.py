@@ -54,6 +54,7 @@ def test_no_flags_are_the_originals_defaults() -> None:
         max_job_size=65535,
         segment_size=10 * 1024 * 1024,
         body_memory=1 << 50,
+        events_hours=0,
         drop_in=True,
     )
 

@@ -1,0 +1,75 @@
+"""What a reader of history has seen, held against what it shows later.
+
+A row that was seen has its number for ever, over every crash: it is there, unchanged, until the
+floor passes it, and nothing ever appears before a place that the reader has passed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobyard.engine.events import has_history, read_history
+from sim.state import Violation
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.history import HistoryRow
+
+Row = tuple[str, str, int, str, int]
+
+PAGE_ROWS: Final = 100
+
+
+class Diary:
+    """One reader, who lives as long as the disk."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Row] = {}
+        self._cursor = 0
+        # A start may find more than was shown before, where the clock was set back; of that
+        # nothing is promised.
+        self._floor = 0
+
+    def look(self, yard: Yard) -> int:
+        """Read what is new; return how many rows that are."""
+        if not has_history(yard):
+            return 0
+        before = len(self._seen)
+        while True:
+            page = read_history(yard, self._cursor, PAGE_ROWS)
+            self._floor = max(self._floor, int(page.floor))
+            for row in page.rows:
+                if row.seq <= self._cursor or not row.event or not row.queue:
+                    raise Violation("history", f"row {row.seq} {_row(row)} after {self._cursor}")
+                self._seen[int(row.seq)] = _row(row)
+            self._cursor = int(page.to_seq)
+            if self._cursor >= page.head_seq:
+                return len(self._seen) - before
+
+    def check(self, yard: Yard) -> None:
+        """Read everything again up to where the reader is."""
+        if not has_history(yard):
+            return
+        found: dict[int, Row] = {}
+        cursor = 0
+        floor = self._floor
+        while cursor < self._cursor:
+            page = read_history(yard, cursor, PAGE_ROWS, to_seq=self._cursor)
+            floor = max(floor, int(page.floor))
+            found.update((int(row.seq), _row(row)) for row in page.rows)
+            if page.head_seq < self._cursor and page.to_seq >= page.head_seq:
+                raise Violation("history", f"{page.head_seq} is the head, {self._cursor} was seen")
+            cursor = int(page.to_seq)
+        wanted = {seq: row for seq, row in self._seen.items() if seq >= floor}
+        found = {seq: row for seq, row in found.items() if seq >= floor}
+        self._floor = floor
+        if found != wanted:
+            lost = sorted(set(wanted.items()) - set(found.items()))[:2]
+            new = sorted(set(found.items()) - set(wanted.items()))[:2]
+            story = f"rows from {floor} to {self._cursor}: lost {lost}, new {new}"
+            raise Violation("history", story)
+        self._seen = wanted
+
+
+def _row(row: HistoryRow) -> Row:
+    return (row.event, row.queue, int(row.job_id), row.state, int(row.ts_ms))
