@@ -196,9 +196,16 @@ class BareBunqueue:
     """Yard and door of one boot."""
 
     def __init__(
-        self, storage: Storage | None = None, now_ms: int = NOW_MS, *, ids_ahead: bool = False
+        self,
+        storage: Storage | None = None,
+        now_ms: int = NOW_MS,
+        window: tuple[int, int] = (0, 0),
+        *,
+        ids_ahead: bool = False,
     ) -> None:
-        self.site = OpenYard(storage, now_ms, segment_size=1 << 20, ids_ahead=ids_ahead)
+        self.site = OpenYard(
+            storage, now_ms, segment_size=1 << 20, ids_ahead=ids_ahead, window=window
+        )
         self.yard = self.site.yard
         self.now_ms = now_ms
         self.life = StillLife()

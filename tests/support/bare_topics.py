@@ -266,9 +266,10 @@ class BareTopics:
         *,
         keys: str = "",
         ids_ahead: bool = False,
+        window: tuple[int, int] = (0, 0),
     ) -> None:
         self.storage = storage
-        self.others = BareBunqueue(storage, now_ms, ids_ahead=ids_ahead)
+        self.others = BareBunqueue(storage, now_ms, window, ids_ahead=ids_ahead)
         self.yard = self.others.yard
         self.journal = self.yard.journal
         self.topics = TopicsDoor(self.yard, now_ms)

@@ -10,7 +10,7 @@ mean. Invariant: every column of a page has the same `count`.
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 # Places of texts have a sign.
@@ -41,9 +41,12 @@ class Column:
         bits = BytesWriter()
         at: i64 = 0
         while at < self.count:
-            low = flags[at] | flags[at + 1] << 1 | flags[at + 2] << 2 | flags[at + 3] << 3
-            high = flags[at + 4] | flags[at + 5] << 1 | flags[at + 6] << 2 | flags[at + 7] << 3
-            bits.append(low | high << 4)
+            # Eight bytes of one bit each fold into one byte: pairs, then fours, then all.
+            eight = read_i64_le(flags, at)
+            eight |= eight >> 7
+            eight |= eight >> 14
+            eight |= eight >> 28
+            bits.append(eight & 0xFF)
             at += 8
         return bits.getvalue()
 
@@ -55,7 +58,10 @@ class Column:
     def _note_nulls(self, count: i64) -> None:
         if self.nulls == 0:
             self._flags.write(b"\1" * int(self.count))
-        self._flags.write(bytes(int(count)))
+        if count == 1:
+            self._flags.append(0)
+        else:
+            self._flags.write(bytes(int(count)))
         self.count += count
         self.nulls += count
 
@@ -78,7 +84,10 @@ class Numbers(Column):
 
     def add_nulls(self, count: i64) -> None:
         """Append so many that have no value."""
-        self._values.write(bytes(8 * int(count)))
+        if count == 1:
+            write_i64_le(self._values, 0)
+        else:
+            self._values.write(bytes(8 * int(count)))
         self._note_nulls(count)
 
     def buffers(self) -> list[bytes]:
@@ -107,10 +116,10 @@ class Texts(Column):
         write_i32_le(self._places, i32(size))
         self._note_value()
 
-    def add_known(self, text: str) -> None:
+    def add_known(self, text: bytes) -> None:
         """Append a text, of which an empty one says that nothing is known."""
-        if text:
-            self.add(text.encode())
+        if len(text) > 0:
+            self.add(text)
         else:
             self.add_nulls(1)
 

@@ -56,7 +56,7 @@ def test_texts_are_joined_and_their_places_stand_beside_them() -> None:
 
 def test_what_is_not_known_has_no_value() -> None:
     numbers, texts = Numbers(), Texts()
-    for number, text in ((0, ""), (5, "x")):
+    for number, text in ((0, b""), (5, b"x")):
         numbers.add_known(number)
         texts.add_known(text)
     assert bits(numbers) == bits(texts) == [False, True]

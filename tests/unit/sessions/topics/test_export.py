@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jobyard.sessions.http.session import STREAM_MAX
-from jobyard.sessions.topics.export import PAGE_BYTES, PAGE_ROWS
+from jobyard.sessions.topics.export_sources import PAGE_BYTES, PAGE_ROWS
 from tests.support.bare_streams import Site
 from tests.support.bare_topics import BareTopics, Caller
 from tests.support.exports import begin, exported, hear, notes_of, unchunked
