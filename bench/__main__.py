@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.exports import Exports
 from bench.floors import Floors, build_floors
 from bench.goals import judge
 from bench.load import BenchError, Load, compile_load
@@ -84,6 +85,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
         available=_available(yard, floors, bunqueue, asked.servers),
         wrk=Wrk(wrk, load_cores) if wrk else None,
         streams=Streams(compile_streams(WORKSHOP), load_cores),
+        exports=Exports(load_cores),
     )
     facts |= {
         "jobyard": f"{yard.version} {yard.build}" if yard else None,

@@ -159,6 +159,9 @@ GOALS: tuple[Goal, ...] = (
     _http("writes of 100 records", HTTP_DURABLE, "write100", 300_000),
     _http("diff of 1,000 records", HTTP_MEMORY, "diff1000", 1_000_000),
     _http("diff of 1,000 records", HTTP_DURABLE, "diff1000", 1_000_000),
+    _http("export of a log", HTTP_MEMORY, "export", 1_000_000),
+    _http("export of a log", HTTP_DURABLE, "export", 1_000_000),
+    _http("export of _events", HTTP_DURABLE, "export-events", 1_000_000),
     _streams(HTTP_MEMORY),
     _streams(HTTP_DURABLE),
     Goal(

@@ -11,7 +11,7 @@ from bench.figures import Figures
 from bench.goals import Verdict
 from bench.load import Shape
 from bench.machine import machine_slug
-from bench.scenarios import bunqueue, floor, growth, http, memory, recovery, throughput
+from bench.scenarios import bunqueue, exports, floor, growth, http, memory, recovery, throughput
 
 __all__ = ["document", "render", "table", "write_document"]
 
@@ -45,7 +45,7 @@ def render(
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
     parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
     parts += [_http_loads(figures), _http_floor(figures), _http_streams(figures)]
-    parts += [_http_logs(figures)]
+    parts += [_http_exports(figures), _http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
     parts += [_growth(figures), _verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
@@ -212,6 +212,32 @@ def _http_streams(figures: Figures) -> str:
         "server core", "load core",
     )  # fmt: skip
     title = "http: from the moment a record is due to the worker's stream it is pushed to"
+    return f"{title}\n{table(titles, rows)}" if rows else ""
+
+
+def _http_exports(figures: Figures) -> str:
+    rows = []
+    for load in exports.EXPORTS:
+        for server in http.YARDS:
+            prefix = f"http.{server}.{load}"
+            if figures.rounds(f"{prefix}.records_per_s"):
+                measures = ("records_per_s", "bytes_per_record", "server_us_per_record")
+                numbers = [figures.median(f"{prefix}.{measure}") for measure in measures]
+                shares = [
+                    figures.median(f"{prefix}.{who}_core_share") for who in ("server", "load")
+                ]
+                rows.append(
+                    [
+                        server,
+                        load,
+                        _number(numbers[0]),
+                        _number(numbers[1]),
+                        _number(numbers[2], 2),
+                        *[_percent(share) for share in shares],
+                    ]
+                )
+    titles = ("server", "what", "rows/s", "bytes/row", "CPU us/row", "server core", "load core")
+    title = "http: exports as Arrow streams, to one reader that only counts"
     return f"{title}\n{table(titles, rows)}" if rows else ""
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bench.exports import Exports
 from bench.figures import Figures
 from bench.load import BenchError, Load, LoadResult, Shape
 from bench.servers import KINDS, Kind, Running, Stable
@@ -51,6 +52,7 @@ class Run:
     available: frozenset[str]
     wrk: Wrk | None = None
     streams: Streams | None = None
+    exports: Exports = field(default_factory=Exports)
     figures: Figures = field(default_factory=Figures)
     notes: list[str] = field(default_factory=list)
 

@@ -18,6 +18,7 @@ __all__ = ["DATA", "FILL_BATCH", "Topic", "TopicState", "records_body"]
 ANSWER_SECONDS_MAX: Final = 120.0
 DATA: Final = "x" * 100
 FILL_BATCH: Final = 1000
+NODE: Final = "w1"
 Answer = TypeVar("Answer")
 
 
@@ -40,6 +41,24 @@ class Written(msgspec.Struct, frozen=True):
 
     count: int
     head_seq: int
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The part of a claimed job that is of interest here."""
+
+    seq: int = msgspec.field(name="$seq")
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The part of the answer to a claim that is of interest here."""
+
+    claimed: list[Job]
+
+
+class Acked(msgspec.Struct, frozen=True):
+    """The part of the answer to an ack that is of interest here."""
+
+    acked: int
 
 
 def records_body(count: int) -> bytes:
@@ -78,6 +97,27 @@ class Topic:
         after = self.state()
         if (after.count, after.head_seq) != (before.count + count, before.head_seq + count):
             raise BenchError(f"{before} became {after} after {count} records were answered for")
+
+    def work_off(self, count: int) -> None:
+        """Claim and ack `count` jobs, which must be there."""
+        claim = json.dumps({"node": NODE, "max": FILL_BATCH, "lease_ms": 60_000}).encode()
+        with closing(self._connect()) as connection:
+            while count > 0:
+                answer = self._send(connection, "POST", f"{self.path}/claim", claim)
+                seqs = [job.seq for job in self._read(answer, Claimed).claimed]
+                ack = json.dumps({"node": NODE, "seqs": seqs}).encode()
+                done = self._read(self._send(connection, "POST", f"{self.path}/ack", ack), Acked)
+                if not seqs or done.acked != len(seqs):
+                    raise BenchError(f"of {len(seqs)} claimed jobs {done.acked} were acked")
+                count -= len(seqs)
+
+    def has_history(self) -> bool:
+        """Say whether the server keeps what became of jobs."""
+        with closing(self._connect()) as connection:
+            connection.request("GET", "/v0/topics/_events/seq?ts=0")
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status == 200
 
     def check_page(self, from_seq: int, limit: int) -> None:
         """See that a page holds the very records that were written."""

@@ -1,4 +1,4 @@
-"""HTTP: the topics API under wrk, pushed jobs over many streams, and a log of a million records.
+"""HTTP: the topics API under wrk, pushed jobs over many streams, exports, and a log of a million.
 
 Records hold 100 bytes of text. wrk keeps 16 connections busy, one request on each: writes of one
 and of 100 records, pages of 256 and 1,000 records from random cursors, claims of 8 jobs and their
@@ -18,6 +18,7 @@ from typing import Final
 
 from bench.load import BenchError, LoadResult
 from bench.run import Run, say
+from bench.scenarios.exports import measure_exports
 from bench.scenarios.recovery import forget_files
 from bench.servers import Kind, Running
 from bench.topics import DATA, FILL_BATCH, Topic, records_body
@@ -51,6 +52,7 @@ def measure_http(run: Run) -> None:
                     with run.stable.serving(kind) as server:
                         _measure_load(run, wrk, server, load)
     _measure_streams(run)
+    measure_exports(run, YARDS)
     for kind in run.kinds(YARDS):
         say(f"http {kind.name}, log of {run.settings.jobs:,} records")
         folder = run.stable.new_folder()

@@ -4,7 +4,17 @@ import pytest
 
 from bench.figures import Figures
 from bench.goals import GOALS, Goal, judge
-from bench.scenarios import SCENARIOS, bunqueue, floor, growth, http, memory, recovery, throughput
+from bench.scenarios import (
+    SCENARIOS,
+    bunqueue,
+    exports,
+    floor,
+    growth,
+    http,
+    memory,
+    recovery,
+    throughput,
+)
 from bench.servers import KINDS
 
 AT_LEAST = Goal("speed", "a", "b", at_least=1.15)
@@ -73,12 +83,12 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
 
 def test_the_goals_of_the_http_door_are_about_loads_it_is_put_under() -> None:
     figures = [goal.figure for goal in GOALS if goal.figure.startswith("http.")]
-    assert len(figures) == 7
+    assert len(figures) == 10
     for figure in figures:
         _, server, load, measure = figure.split(".")
         assert server in http.YARDS
         assert (load, measure) == ("streams", "p99_us") or (
-            load in http.LOADS and measure == "records_per_s"
+            load in (*http.LOADS, *exports.EXPORTS) and measure == "records_per_s"
         )
 
 

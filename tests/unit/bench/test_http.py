@@ -52,5 +52,6 @@ def test_a_small_run_has_every_figure(tmp_path: Path) -> None:
     )
     assert per_request == pytest.approx(100)
     assert (run.figures.median(f"http.{MEMORY}.streams.p99_us") or 0) > 0
+    assert (run.figures.median(f"http.{MEMORY}.export.records_per_s") or 0) > 0
     assert (run.figures.median(f"http.{MEMORY}.log.bytes_per_record") or 0) > 0
     assert list((tmp_path / "servers").iterdir()) == []

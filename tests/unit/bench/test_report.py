@@ -81,16 +81,22 @@ def test_the_http_door_is_told_in_records() -> None:
         "write100.records_per_s": 300_000.0, "write100.server_us_per_record": 2.5,
         "streams.records_per_s": 1000.0, "streams.p99_us": 4321.0, "streams.late_max_us": 55.0,
         "streams.load_core_share": 0.07, "log.bytes_per_record": 210.0, "log.ready_seconds": 0.7,
+        "export.records_per_s": 2_000_000.0, "export.server_us_per_record": 0.45,
+        "export.bytes_per_record": 130.0, "export.load_core_share": 0.5,
     }.items():  # fmt: skip
         figures.add(f"{prefix}.{name}", value)
     text = render(FACTS, figures, [], [])
-    loads, streams, logs = (part for part in text.split("\n\n") if part.startswith("http:"))
+    loads, streams, exports, logs = (
+        part for part in text.split("\n\n") if part.startswith("http:")
+    )
     assert "records/s" in loads
     row = loads.splitlines()[-1].split()
     assert row[1:5] == ["write100", "300,000", "300,000-300,000", "2.50"]
     row = streams.splitlines()[-1].split()
     assert row[1:7] == ["1,000", "-", "4,321", "-", "55", "-"]
     assert row[-2:] == ["7", "%"]
+    row = exports.splitlines()[-1].split()
+    assert row[1:] == ["export", "2,000,000", "130", "0.45", "-", "50", "%"]
     assert logs.splitlines()[-1].split()[1:3] == ["210", "0.700"]
 
 

@@ -1,0 +1,95 @@
+"""A reader of exports that only counts: one request, then bytes, then the row count at the end.
+
+Run as a program of its own it reads one export and prints one line, as the other generators do. It
+looks at nothing but head and trailers: what the rows are is for tests.
+"""
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.load import BenchError, run_generator
+from bench.wrk import server_cpu_s
+
+__all__ = ["ExportResult", "Exports", "parse_export", "read_export"]
+
+RECEIVE_SIZE = 1 << 20
+ANSWER_SECONDS_MAX = 120.0
+# Enough for the trailers.
+TAIL_SIZE = 256
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What came of one export."""
+
+    rows: int
+    size: int
+    seconds: float
+    load_cpu_s: float
+    server_cpu_s: float = 0.0
+
+
+def read_export(port: int, path: str) -> ExportResult:
+    """Read an export to its end; BenchError if it is refused or broken off."""
+    request = f"GET {path} HTTP/1.1\r\nHost: yard\r\nConnection: close\r\n\r\n".encode()
+    buffer = bytearray(RECEIVE_SIZE)
+    view = memoryview(buffer)
+    tail = b""
+    size = 0
+    used, began = time.process_time(), time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX) as connection:
+        connection.sendall(request)
+        while count := connection.recv_into(buffer):
+            if size == 0 and not buffer.startswith(b"HTTP/1.1 200 "):
+                raise BenchError(f"GET {path} is answered {bytes(view[: min(count, 300)])!r}")
+            size += count
+            tail = (tail + bytes(view[max(0, count - TAIL_SIZE) : count]))[-TAIL_SIZE:]
+    seconds = time.monotonic() - began
+    end, name, told = tail.partition(b"\r\n0\r\nTopics-Rows: ")
+    if not name:
+        raise BenchError(f"GET {path} was broken off after {size} bytes: {end[-80:]!r}")
+    rows = int(told.split(b"\r\n")[0])
+    return ExportResult(rows, size, seconds, time.process_time() - used)
+
+
+def parse_export(line: str) -> ExportResult:
+    """Read the line that the program prints; BenchError when it is not one."""
+    try:
+        seen = json.loads(line)
+        rows, size = int(seen["rows"]), int(seen["size"])
+        return ExportResult(rows, size, float(seen["seconds"]), float(seen["load_cpu_s"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise BenchError(f"exports said {line!r}: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Exports:
+    """The reader, ready to be pointed at a server."""
+
+    cores: Collection[int] | None = None
+
+    def run(self, port: int, pid: int, path: str) -> ExportResult:
+        """Read one export; the server's processor time is that of the whole program's run."""
+        # Found from the folder the benchmark lies in, whatever the working directory.
+        script = "import sys; sys.path.insert(0, sys.argv[1]); import bench.exports as e; e.main()"
+        place = str(Path(__file__).parent.parent)
+        command = [sys.executable, "-c", script, place, str(port), path]
+        before = server_cpu_s(pid)
+        seen = parse_export(run_generator(command, self.cores))
+        used = server_cpu_s(pid) - before
+        return ExportResult(seen.rows, seen.size, seen.seconds, seen.load_cpu_s, used)
+
+
+def main() -> None:
+    """Read the export that the command line names."""
+    try:
+        seen = read_export(int(sys.argv[2]), sys.argv[3])
+    except BenchError as error:
+        sys.exit(str(error))
+    numbers = {"rows": seen.rows, "size": seen.size, "seconds": seen.seconds}
+    print(json.dumps(numbers | {"load_cpu_s": seen.load_cpu_s}))
