@@ -82,3 +82,21 @@ def test_a_stream_that_is_broken_off_is_an_error_to_its_reader(
         assert topics.ask("DELETE", "/v0/topics/log")[0] == 200
         with pytest.raises(IncompleteRead):
             answer.read()
+
+
+def test_the_life_of_every_job_can_be_read(yard: HttpYard, topics: Topics) -> None:
+    assert topics.ask("PUT", "/v0/topics/q", {"type": "queue"})[0] == 201
+    records = [{"data": i} for i in range(500)]
+    assert topics.ask("POST", "/v0/topics/q", {"records": records})[0] == 200
+    claimed = topics.ask("POST", "/v0/topics/q/claim", {"node": "w", "max": 500})[1]["claimed"]
+    seqs = [job["$seq"] for job in claimed]
+    assert topics.ask("POST", "/v0/topics/q/ack", {"node": "w", "seqs": seqs})[1]["acked"] == 500
+    with urllib.request.urlopen(f"{yard.url}/v0/topics/_events/export") as answer:
+        table = pa.ipc.open_stream(answer).read_all()
+    counts = table.group_by("event").aggregate([("seq", "count")]).to_pylist()
+    assert {row["event"]: row["seq_count"] for row in counts} == {
+        "enqueued": 500,
+        "claimed": 500,
+        "completed": 500,
+    }
+    assert set(table.column("queue").to_pylist()) == {"q"}
