@@ -3,10 +3,10 @@
 import pytest
 
 from jobyard.model.entry import WRITE
-from tests.recovery.test_verbs import compacted, open_on
+from tests.recovery.test_verbs import compacted, open_on, restarted
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_topics import RandomTopics
-from tests.support.yards import NOW_MS, OpenYard, Snapshot, recount, snapshot
+from tests.support.yards import NOW_MS, OpenYard, Snapshot, snapshot
 
 STEPS = 500
 
@@ -26,12 +26,7 @@ def facts(site: OpenYard) -> Snapshot:
 
 def reopened(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemoryStorage]:
     """Start again on what the disk holds, and see that it is the same yard."""
-    site.tick()
-    site.commit()
-    recount(site.yard)
-    after = storage.cut_off()
-    again = open_on(after, site.now_ms)
-    recount(again.yard)
+    again, after = restarted(site, storage)
     assert facts(again) == facts(site)
     for name, log in site.yard.logs.items():
         other = again.yard.logs[name]

@@ -19,14 +19,20 @@ def open_on(storage: MemoryStorage, now_ms: int) -> OpenYard:
     return OpenYard(storage, now_ms, segment_size=SEGMENT)
 
 
-def reopened(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemoryStorage]:
-    """Start again on what the disk holds, and see that it is the same yard."""
+def restarted(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemoryStorage]:
+    """Start again on what the disk holds."""
     site.tick()
     site.commit()
     recount(site.yard)
     after = storage.cut_off()
     again = open_on(after, site.now_ms)
     recount(again.yard)
+    return again, after
+
+
+def reopened(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemoryStorage]:
+    """Start again on what the disk holds, and see that it is the same yard."""
+    again, after = restarted(site, storage)
     assert snapshot(again.yard) == snapshot(site.yard)
     before, now = saved_bytes(site), saved_bytes(again)
     assert {number: now[number] for number in before} == before

@@ -14,6 +14,7 @@ from jobyard.sessions.http.door import HttpDoor, Stopwatch
 from jobyard.sessions.http.routes import Routes
 from jobyard.sessions.http.session import HttpEntrance
 from tests.support.bare_bunqueue import BareBunqueue, Ears
+from tests.support.http_text import dechunked, handshake, head_of, ws_frame, ws_frames
 
 NO_BODY_STATUSES: Final = (101, 204)
 
@@ -77,11 +78,7 @@ class HttpClient:
         head, end, rest = self.unread.partition(b"\r\n\r\n")
         if not end:
             return None
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {
-            name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
-        }
-        status = int(first.split(" ")[1])
+        status, headers = head_of(head)
         size = 0 if is_head or status in NO_BODY_STATUSES else int(headers["content-length"])
         if len(rest) < size:
             return None
@@ -121,22 +118,15 @@ class EventSource(HttpClient):
         super().__init__(site)
         self.request("GET", path, **headers)
         head, _, self.unread = self.unread.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        assert first == "HTTP/1.1 200 OK", first
-        pairs = (line.partition(": ") for line in lines)
-        self.headers = {name.lower(): value for name, _, value in pairs}
+        status, self.headers = head_of(head)
+        assert status == 200, head
 
     def text(self) -> str:
         """Return what has come since the last time, as it stood in the chunks."""
         self.collect()
-        text = ""
-        while self.unread:
-            size_line, _, rest = self.unread.partition(b"\r\n")
-            size = int(size_line, 16)
-            text += rest[:size].decode()
-            assert rest[size : size + 2] == b"\r\n"
-            self.unread = rest[size + 2 :]
-        return text
+        text, _is_over = dechunked(self.unread)
+        self.unread = b""
+        return text.decode()
 
     def blocks(self) -> list[dict[str, str]]:
         """Return the fields of the blocks that have come; a comment has none."""
@@ -178,15 +168,8 @@ class WebSocket(HttpClient):
     def frames(self) -> list[tuple[int, bytes]]:
         """Return the opcodes and contents of what has come since the last time."""
         self.collect()
-        frames: list[tuple[int, bytes]] = []
-        while self.unread:
-            assert self.unread[0] & 0xF0 == 0x80
-            at, size = 2, self.unread[1]
-            if size >= 126:
-                at = 4 if size == 126 else 10
-                size = int.from_bytes(self.unread[2:at], "big")
-            frames.append((self.unread[0] & 0x0F, self.unread[at : at + size]))
-            self.unread = self.unread[at + size :]
+        frames = ws_frames(self.unread)
+        self.unread = b""
         return frames
 
     def messages(self) -> list[Any]:
@@ -197,30 +180,6 @@ class WebSocket(HttpClient):
         """Send a command; return the answer, which is the last that comes."""
         self.say({"cmd": cmd, **fields})
         return [one for one in self.messages() if "ok" in one][-1]
-
-
-def handshake() -> dict[str, str]:
-    """Return the headers that ask for a WebSocket."""
-    return {
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec_WebSocket_Version": "13",
-        "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
-
-
-def ws_frame(opcode: int, content: bytes, *, is_last: bool = True) -> bytes:
-    """Return a frame as a client sends it."""
-    mask = b"\x01\x02\x03\x04"
-    size = len(content)
-    head = bytes([opcode | (0x80 if is_last else 0)])
-    if size < 126:
-        head += bytes([0x80 | size])
-    elif size < 1 << 16:
-        head += bytes([0x80 | 126]) + size.to_bytes(2, "big")
-    else:
-        head += bytes([0x80 | 127]) + size.to_bytes(8, "big")
-    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(content))
 
 
 class BareHttp(BareBunqueue):

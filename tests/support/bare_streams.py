@@ -17,6 +17,7 @@ from jobyard.sessions.topics.area import TopicsArea
 from jobyard.sessions.topics.door import Lots, TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
 from jobyard.sessions.topics.table import install
+from tests.support.http_text import dechunked
 from tests.support.yards import OpenYard
 
 
@@ -150,13 +151,8 @@ class Line:
         return self._events()
 
     def _events(self) -> list[Event]:
-        text = b""
-        while self._heard:
-            size, _, rest = self._heard.partition(b"\r\n")
-            end = int(size, 16)
-            assert rest[end : end + 2] == b"\r\n"
-            text += rest[:end]
-            self._heard = rest[end + 2 :]
+        text, _is_over = dechunked(self._heard)
+        self._heard = b""
         return [_event(block) for block in text.decode().split("\n\n") if block]
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from jobyard.sessions.session import Peer
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
+from tests.support.http_text import dechunked, head_of
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, Client, recount
 
@@ -185,9 +186,7 @@ class Caller:
     def _read_head(self) -> tuple[int, dict[str, str]]:
         head, end, self.unread = self.unread.partition(b"\r\n\r\n")
         assert end, f"no head: {head!r}"
-        first, *lines = head.decode("latin-1").split("\r\n")
-        pairs = (line.partition(": ") for line in lines)
-        return int(first.split()[1]), {name.lower(): value for name, _, value in pairs}
+        return head_of(head)
 
     def listen(self, path: str, headers: Mapping[str, str] = NOTHING) -> dict[str, str]:
         """Open a stream that must be granted; return the head of the answer."""
@@ -199,15 +198,8 @@ class Caller:
 
     def events(self) -> list[Event]:
         """Return what a stream has said since; the end of it is an event without anything."""
-        text = b""
-        ended = False
-        while self.unread and not ended:
-            size, _, rest = self.unread.partition(b"\r\n")
-            length = int(size, 16)
-            assert rest[length : length + 2] == b"\r\n"
-            text += rest[:length]
-            self.unread = rest[length + 2 :]
-            ended = length == 0
+        text, ended = dechunked(self.unread)
+        self.unread = b""
         found = [_event(one) for one in text.decode().split("\n\n") if one]
         return [*found, Event("", "", "")] if ended else found
 

@@ -8,7 +8,8 @@ from jobyard.sessions.bunqueue.session import WAITING_MAX
 from jobyard.sessions.http.websocket import SILENCE_MS
 from jobyard.sessions.session import OUTPUT_MAX
 from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_http import BareHttp, WebSocket, handshake, ws_frame
+from tests.support.bare_http import BareHttp, WebSocket
+from tests.support.http_text import handshake, ws_frame
 from tests.support.memory_storage import MemoryStorage
 
 CLOSE = 8

@@ -14,7 +14,8 @@ from jobyard.sessions.http.call import Call, HttpRefused, Pending, TakenOver
 from jobyard.sessions.http.door import BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor, Stopwatch
 from jobyard.sessions.http.routes import Area, Route, Routes
 from jobyard.sessions.http.session import LINGER_MS, STREAM_MAX, HttpEntrance
-from jobyard.sessions.session import Peer, Session
+from jobyard.sessions.session import Session
+from tests.support.bare_streams import Ear
 
 pytestmark = pytest.mark.skipif(
     build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
@@ -77,20 +78,6 @@ class Echo(TakenOver):
         self.story.append("drained")
 
 
-class Ears(Peer):
-    """Counts how often the session wants to go on."""
-
-    def __init__(self) -> None:
-        self.stirs = 0
-        self.unsent = 0
-
-    def stirred(self) -> None:
-        self.stirs += 1
-
-    def unsent_size(self) -> int:
-        return self.unsent
-
-
 @final
 class Site:
     """A port with a few routes, and one connection to it."""
@@ -115,7 +102,7 @@ class Site:
             routes.add(Route(method, pattern, serve, area, action=action))
         routes.add(Route("GET", "/stream", self._stream, area, is_stream=True))
         self.door = HttpDoor(self.yard, routes, Stopwatch())
-        self.ears = Ears()
+        self.ears = Ear()
         self.session = HttpEntrance(self.door).enter(self.ears)
         self.now_ms = NOW_MS
 

@@ -24,8 +24,8 @@ from jobyard.wire.websocket import (
     pong,
     text,
 )
-from tests.support.bare_http import ws_frame
 from tests.support.bare_streams import Ear
+from tests.support.http_text import ws_frame
 
 pytestmark = pytest.mark.skipif(
     build.kind() != "plain", reason="interpreted classes cannot have compiled traits"

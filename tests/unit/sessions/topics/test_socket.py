@@ -1,7 +1,6 @@
 """The WebSocket of the topics API: its commands, its refusals, its bounds."""
 
 import json
-from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -22,24 +21,7 @@ from jobyard.wire.websocket import (
     OP_TEXT,
 )
 from tests.support.bare_streams import Line, Site
-
-HANDSHAKE = {
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec_WebSocket_Version": "13",
-    "Sec_WebSocket_Key": b64encode(b"k" * 16).decode(),
-}
-
-
-def masked(opcode: int, content: bytes) -> bytes:
-    """Return a frame as a client sends it; a mask of zeros is one too."""
-    if len(content) < 126:
-        head = bytes((0x80 | opcode, 0x80 | len(content)))
-    else:
-        head = bytes((0x80 | opcode, 0x80 | 127)) + len(content).to_bytes(8, "big")
-        if len(content) < 65536:
-            head = bytes((0x80 | opcode, 0x80 | 126)) + len(content).to_bytes(2, "big")
-    return head + bytes(4) + content
+from tests.support.http_text import handshake, ws_frame, ws_frames
 
 
 class Talk:
@@ -48,27 +30,17 @@ class Talk:
     def __init__(self, site: Site, key: str = "") -> None:
         self.site = site
         self.line: Line = site.connect(key)
-        self.line.send("GET", "/v0/ws", **HANDSHAKE)
+        self.line.send("GET", "/v0/ws", **handshake())
         head = self.line.hear()
         assert head.startswith(b"HTTP/1.1 101 "), head
         assert head.endswith(b"\r\n\r\n")
 
     def send(self, opcode: int, content: bytes) -> None:
-        self.line.session.receive(masked(opcode, content), self.site.now_ms)
+        self.line.session.receive(ws_frame(opcode, content), self.site.now_ms)
 
     def frames(self) -> list[tuple[int, bytes]]:
         """Return what came since."""
-        data = self.line.hear()
-        found: list[tuple[int, bytes]] = []
-        while data:
-            opcode, size, at = data[0] & 15, data[1], 2
-            if size == 126:
-                size, at = int.from_bytes(data[2:4], "big"), 4
-            elif size == 127:
-                size, at = int.from_bytes(data[2:10], "big"), 10
-            found.append((opcode, data[at : at + size]))
-            data = data[at + size :]
-        return found
+        return ws_frames(self.line.hear())
 
     def heard(self) -> list[Any]:
         """Return the messages that came since."""
@@ -323,7 +295,7 @@ def test_a_key_is_shown_in_the_head_and_nowhere_else() -> None:
     site = Site(KEYS)
     for path in ("/v0/ws", "/v0/ws?token=all"):
         line = site.connect()
-        line.send("GET", path, **HANDSHAKE)
+        line.send("GET", path, **handshake())
         assert line.hear().startswith(b"HTTP/1.1 401 ")
 
 
@@ -339,7 +311,7 @@ def test_a_key_is_shown_in_the_head_and_nowhere_else() -> None:
 )
 def test_a_handshake_must_be_one(changed: dict[str, str], status: int) -> None:
     line = Site().connect()
-    line.send("GET", "/v0/ws", **{**HANDSHAKE, **changed})
+    line.send("GET", "/v0/ws", **{**handshake(), **changed})
     assert line.hear().startswith(b"HTTP/1.1 %d " % status)
 
 
@@ -392,7 +364,7 @@ def test_a_close_is_answered_and_the_end() -> None:
 @pytest.mark.parametrize(
     ("frame", "code"),
     [
-        (masked(OP_BINARY, b"x"), CLOSE_UNSUPPORTED),
+        (ws_frame(OP_BINARY, b"x"), CLOSE_UNSUPPORTED),
         (b"\x81\x01x", CLOSE_PROTOCOL_ERROR),
     ],
 )
