@@ -5,9 +5,9 @@ Two bounds of our own: values nested deeper than DEPTH_MAX and numbers longer th
 count as malformed. Depth is counted, never descended into. Escapes may name halves of surrogate
 pairs, which no UTF-8 can hold; those are replaced when text is decoded, and stay in raw bytes.
 
-Knows nothing of topics and jobs. Of two equal keys the last one counts; keys are compared by the
-text they stand for, so one written with escapes is found too. Kinds and ABSENT are those of
-`wire/msgpack.py`, since a session may be asked the same in either language.
+Knows nothing of topics and jobs. Of two equal keys the last one counts, for who does not ask; keys
+are compared by the text they stand for, so one written with escapes is found too. Kinds and ABSENT
+are those of `wire/msgpack.py`, since a session may be asked the same in either language.
 """
 
 import json
@@ -38,6 +38,8 @@ from jobyard.wire.msgpack import (
 
 # A row of the index: key start i32, key size i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
+# From so many keys on, a set of them costs less than to hold each against all others.
+_MANY_KEYS: Final = 16
 _LOW: Final = 0xFFFFFFFF
 # In place of the size of a key that has escapes.
 _ESCAPED: Final = 0x7FFFFFFF
@@ -87,6 +89,43 @@ class JsonFields:
             )
             row += _ROW_SIZE
         return found
+
+    def has_twins(self) -> bool:
+        """Tell whether a key stands twice."""
+        index = self._index
+        end: i64 = len(index)
+        if end > _MANY_KEYS * _ROW_SIZE:
+            names = self.keys()
+            return len(set(names)) < len(names)
+        row: i64 = _ROW_SIZE
+        while row < end:
+            name = read_i64_le(index, row)
+            before: i64 = 0
+            while before < row:
+                if self._are_twins(name, read_i64_le(index, before)):
+                    return True
+                before += _ROW_SIZE
+            row += _ROW_SIZE
+        return False
+
+    def _are_twins(self, one: i64, other: i64) -> bool:
+        """Tell whether two keys, each start and size in one number, stand for the same text."""
+        size = one >> 32
+        other_size = other >> 32
+        data = self.data
+        at = one & _LOW
+        from_at = other & _LOW
+        if _ESCAPED in (size, other_size):
+            return _key_at(data, at) == _key_at(data, from_at)
+        if size != other_size:
+            return False
+        end = at + size
+        while at < end:
+            if data[at] != data[from_at]:
+                return False
+            at += 1
+            from_at += 1
+        return True
 
     def has(self, key: bytes) -> bool:
         """Tell whether there is a value, null included."""
@@ -374,7 +413,7 @@ def _mended(value: object) -> object:
 
 
 def _key_at(data: bytes, start: i64) -> bytes:
-    """Return the UTF-8 of a key with escapes, which stands at `start` behind its quote."""
+    """Return the UTF-8 of a key, escapes undone, which stands at `start` behind its quote."""
     return _text_of(data[start : string_end(data, start, len(data)) - 1]).encode()
 
 

@@ -440,3 +440,41 @@ def test_the_first_items_are_those_that_all_begin_with(value: list[object], most
     every = items(data, 0, len(data))
     assert every is not None
     assert first_items(data, 0, len(data), most) == every[:most]
+
+
+# -- keys that stand twice -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "is_twice"),
+    [
+        (b"{}", False),
+        (b'{"a":1}', False),
+        (b'{"a":1,"b":2,"ab":3}', False),
+        (b'{"a":{"a":1},"b":[{"a":1,"a":2}]}', False),
+        (b'{"a":1,"A":2,"a ":3}', False),
+        (b'{"":1,"a":1}', False),
+        (b'{"a":1,"a":1}', True),
+        (b'{"a":1,"b":2,"c":3,"b":4}', True),
+        (b'{"":1,"a":1,"":2}', True),
+        (b'{"a":1,"\\u0061":2}', True),
+        (b'{"\\u0061":1,"\\u0061":2}', True),
+        (b'{"\\u0061":1,"b":2}', False),
+        ('{"ä":1,"\\u00e4":2}'.encode(), True),
+    ],
+)
+def test_keys_that_stand_twice_are_found(data: bytes, *, is_twice: bool) -> None:
+    fields = read_object(data, 0, len(data))
+    assert fields is not None
+    assert fields.has_twins() == is_twice
+
+
+@pytest.mark.parametrize("count", [2, 15, 16, 17, 200])
+def test_among_many_keys_too(count: int) -> None:
+    names = [f"key{i}" for i in range(count)]
+    for last in (names[0], names[count // 2], "other"):
+        pairs = ",".join(f'"{name}":1' for name in [*names, last])
+        data = f"{{{pairs}}}".encode()
+        fields = read_object(data, 0, len(data))
+        assert fields is not None
+        assert fields.has_twins() == (last != "other")

@@ -24,6 +24,8 @@ WHOLE_MAX: Final = 1 << 62
 EMPTY: Final = b"{}"
 # Of every body but those with records: far more than any call needs, and read in no time.
 SMALL_BODY_MAX: Final = 1 << 20
+# Of a number that is counted with; data may have longer ones.
+DIGITS_MAX: Final = 20
 
 
 def invalid(message: str) -> HttpRefused:
@@ -45,6 +47,13 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
     fields = read_object(body, 0, len(body))
     if fields is None:
         raise invalid("the body must be a JSON object")
+    return check_twins(fields)
+
+
+def check_twins(fields: JsonFields) -> JsonFields:
+    """Refuse an object in which a key stands twice: readers would differ in which one counts."""
+    if fields.has_twins():
+        raise invalid("a key stands twice in one object")
     return fields
 
 
@@ -79,11 +88,16 @@ def whole(fields: JsonFields, key: bytes, otherwise: i64) -> i64:
     number: i64 = -1
     if kind in (KIND_INTEGER, KIND_FLOAT):
         number = min(fields.integer(key, -1), WHOLE_MAX)
-        if number < 0 and fields.number(key, -1.0) >= WHOLE_MAX:
+        if number < 0 and fields.number(key, -1.0) >= WHOLE_MAX and _is_short(fields, key):
             number = WHOLE_MAX
     if number < 0:
         raise invalid(f"{key.decode()} must be a whole number of at least 0")
     return number
+
+
+def _is_short(fields: JsonFields, key: bytes) -> bool:
+    start, end = fields.find(key)
+    return end - start <= DIGITS_MAX
 
 
 def signed(fields: JsonFields, key: bytes, most: i64) -> i64:
@@ -152,7 +166,11 @@ def objects(fields: JsonFields, key: bytes, most: i64) -> list[JsonFields] | Non
     start, end = fields.find(key)
     if start < 0 or fields.kind(key) != KIND_ARRAY:
         raise invalid(f"{key.decode()} must be an array")
-    return read_objects(fields.data, start, end, most + 1)
+    found = read_objects(fields.data, start, end, most + 1)
+    if found is not None:
+        for one in found:
+            check_twins(one)
+    return found
 
 
 def array(fields: JsonFields, key: bytes, most: i64) -> list[tuple[i64, i64]]:

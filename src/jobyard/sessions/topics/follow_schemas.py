@@ -10,12 +10,12 @@ from jobyard.sessions.http.call import EVENT_STREAM
 from jobyard.sessions.http.routes import Parameter, Schema, Shape
 from jobyard.sessions.topics import watch
 from jobyard.sessions.topics.area import NAME
-from jobyard.sessions.topics.schemas import BODY_REFUSALS, MATCH, PAGING, PERFORMANCE
+from jobyard.sessions.topics.schemas import BODY_REFUSALS, CUT_MAX, MATCH, PAGING, PERFORMANCE
 
 _FLAG: Final[Schema] = {"type": "boolean"}
 _MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
 _WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
-_MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
+_MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "maximum": CUT_MAX}
 _TEXT: Final[Schema] = {"type": "string"}
 
 # -- watches ------------------------------------------------------------------------------------

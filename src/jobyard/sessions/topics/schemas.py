@@ -27,7 +27,9 @@ _SEQ: Final[Schema] = _LONG
 _SEQS: Final[Schema] = {"type": "array", "items": _SEQ}
 _NODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": writes.NODE_MAX}
 _MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
-_MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
+# Of a number that is cut to what there is; one with more digits is none.
+CUT_MAX: Final = 10**20 - 1
+_MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "maximum": CUT_MAX}
 _MAYBE_NODE: Final[Schema] = {"type": ["string", "null"], "maxLength": writes.NODE_MAX}
 _READER: Final[Schema] = {"type": "string", "maxLength": writes.NODE_MAX}
 _LEASE_MS: Final[Schema] = {

@@ -19,7 +19,7 @@ from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.topics.answers import put_int
 from jobyard.sessions.topics.area import check_name, check_open, check_scope
-from jobyard.sessions.topics.body import array, flag, invalid, text
+from jobyard.sessions.topics.body import array, check_twins, flag, invalid, text
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
 from jobyard.sessions.topics.find import check_topic_name, no_topic
 from jobyard.sessions.topics.keys import READ, WRITE
@@ -115,7 +115,7 @@ class Socket(Alarm, Talk, Outlet):
         try:
             if fields is None:
                 raise invalid("a command must be a JSON object")
-            self._run(fields, now_ms)
+            self._run(check_twins(fields), now_ms)
         except HttpRefused as refused:
             self._refuse(fields, refused)
         except (YardFull, StorageFull):

@@ -20,7 +20,7 @@ from jobyard.model.log import LogPage, LogQuery
 from jobyard.sessions.http.call import EVENT_STREAM, Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import finish, put_int
 from jobyard.sessions.topics.area import check_name
-from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
+from jobyard.sessions.topics.body import check_twins, flag, invalid, read_body, text, whole
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
 from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
 from jobyard.sessions.topics.limits import check_watches, hold_stream
@@ -83,7 +83,7 @@ def read_cursors(
     inside = read_object(raw, 0, len(raw)) if raw is not None else None
     if inside is None:
         raise invalid("topics must be an object")
-    names = inside.keys()
+    names = check_twins(inside).keys()
     if not 1 <= len(names) <= TOPICS_MAX:
         raise invalid(f"topics must name 1 to {TOPICS_MAX} topics")
     cursors: dict[str, Cursor] = {}
@@ -104,7 +104,7 @@ def _where(topics: JsonFields, name: str) -> JsonFields:
     where = read_object(raw, 0, len(raw)) if raw is not None else None
     if where is None:
         raise invalid("each of topics must be an object")
-    return where
+    return check_twins(where)
 
 
 def open_cursor(door: TopicsDoor, name: str, where: JsonFields, terms: Terms) -> Cursor | None:

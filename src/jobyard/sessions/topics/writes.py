@@ -16,6 +16,7 @@ from jobyard.sessions.http.door import BODY_MAX
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.area import check_open, check_scope
 from jobyard.sessions.topics.body import (
+    check_twins,
     flag,
     invalid,
     objects,
@@ -147,8 +148,11 @@ def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | N
     if fields.kind(b"config") in (KIND_ABSENT, KIND_NIL):
         return None
     value = fields.value(b"config")
-    if not isinstance(value, dict):
+    start, end = fields.find(b"config")
+    inside = read_object(fields.data, start, end)
+    if inside is None or not isinstance(value, dict):
         raise invalid("config must be an object")
+    check_twins(inside)
     return wanted_config(call, name, value)
 
 

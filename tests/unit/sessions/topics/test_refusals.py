@@ -337,3 +337,77 @@ def test_a_page_of_another_site_cannot_write_behind_the_back_of_who_looks_at_it(
     asked = api.ask("OPTIONS", "/v0/topics/q", None, {"Origin": origin})
     assert not any(name.startswith("access-control") for name in asked.headers)
     assert api.post("q", RAW, {**form, "Origin": "http://yard"}).status == 200
+
+
+# -- what is said twice ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("t", b'{"records":[{"data":1}],"records":[{"data":2}]}'),
+        ("t", b'{"records":[{"data":1,"data":2}]}'),
+        ("t", b'{"records":[{"data":1},{"data":2,"tag":"a","tag":"b"}]}'),
+        ("t", b'{"records":[{"data":1,"d\\u0061ta":2}]}'),
+        ("new", b'{"records":[{"data":1}],"config":{"ttl_ms":1,"ttl_ms":0}}'),
+        ("t/diff", b'{"from_seq":0,"from_seq":1}'),
+        ("t/delete", b'{"before_seq":1,"before_seq":9}'),
+        ("q/claim", b'{"node":"a","node":"b"}'),
+        ("q/ack", b'{"node":"a","seqs":[1],"seqs":[2]}'),
+    ],
+)
+def test_a_field_that_stands_twice(api: Caller, path: str, body: bytes) -> None:
+    api.put("t")
+    api.put("q", type="queue")
+    assert api.post(path, body).refusal == (400, "invalid_request")
+    assert api.state("t")["head_seq"] == 0
+    assert api.ask("GET", "/v0/topics/new").status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v0/topics/t", b'{"ttl_ms":1,"ttl_ms":2}'),
+        ("PUT", "/v0/routers/r", b'{"source":"t","dest":"a","dest":"b"}'),
+        ("POST", "/v0/watch", b'{"topics":{"t":{}},"topics":{"t":{}}}'),
+        ("POST", "/v0/watch", b'{"topics":{"t":{},"t":{}}}'),
+        ("POST", "/v0/watch", b'{"topics":{"t":{"tail":true,"tail":false}}}'),
+    ],
+)
+def test_a_field_that_stands_twice_elsewhere(
+    api: Caller, method: str, path: str, body: bytes
+) -> None:
+    api.put("t")
+    assert api.ask(method, path, body).refusal == (400, "invalid_request")
+    assert api.state("t")["config"]["ttl_ms"] == 0
+
+
+def test_what_stands_twice_in_data_is_not_ours(api: Caller) -> None:
+    data = b'{"a":1,"a":[1,{"b":2,"b":3}]}'
+    api.ok("t", b'{"records":[{"data":%s,"meta":{"m":1,"m":2}}]}' % data, 201)
+    answer = api.post("t/diff", {})
+    assert b'"data":%s,"meta":{"m":1,"m":2}' % data in answer.body
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(b"9" * 20, 200), (b"9" * 21, 400), (b"9" * 1024, 400), (b"1e300", 200), (b"-1", 400)],
+)
+def test_a_number_of_ours_has_only_so_many_digits(api: Caller, number: bytes, status: int) -> None:
+    api.put("t")
+    assert api.post("t/diff", b'{"limit":%s}' % number).status == status
+
+
+def test_a_number_of_others_may_have_more(api: Caller) -> None:
+    data = b"9" * 1024
+    api.ok("t", b'{"records":[{"data":%s}]}' % data, 201)
+    assert b'"data":%s}' % data in api.post("t/diff", {}).body
+    refused = api.post("t", b'{"records":[{"data":9%s}]}' % data)
+    assert refused.refusal == (400, "invalid_request")
+
+
+def test_data_may_be_as_deep_as_a_body_altogether(api: Caller) -> None:
+    """Object, array of records and record are three of the 128."""
+    for depth, status in ((125, 201), (126, 400), (100_000, 400)):
+        body = b'{"records":[{"data":%s1%s}]}' % (b"[" * depth, b"]" * depth)
+        assert api.post("t", body).status == status
