@@ -2,7 +2,8 @@
 
 The peer is wrong: `Refused` and its kinds, answered in the words of the peer's own protocol.
 The disk is wrong: `StorageFull` (room may come back) and `StorageFailed` (stop before any answer).
-The data is wrong: `JournalDamaged`, a start that is refused with file and offset.
+The data is wrong: `JournalDamaged`, a start that is refused with file and offset; `TextDamaged`,
+a read that fails while all others go on.
 When Jobyard itself is wrong an `assert` fails; asserts stay on in production.
 """
 
@@ -51,6 +52,18 @@ class JournalDamaged(Exception):
 
 class JournalNewer(JournalDamaged):
     """The journal is whole, but a later version of Jobyard wrote it."""
+
+
+class TextDamaged(Exception):
+    """Records of a log whose text on disk is not what was written. All others are as they were."""
+
+    def __init__(self, first_seq: int, last_seq: int, where: str) -> None:
+        what = f"record {first_seq} is"
+        if last_seq > first_seq:
+            what = f"records {first_seq} to {last_seq} are"
+        super().__init__(f"{what} damaged on disk: {where}")
+        self.first_seq = first_seq
+        self.last_seq = last_seq
 
 
 class StartRefused(Exception):

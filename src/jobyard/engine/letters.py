@@ -15,7 +15,7 @@ from jobyard.engine.floors import remember_floors
 from jobyard.engine.log_text import text_at
 from jobyard.engine.logs import append, open_log
 from jobyard.engine.yard import Yard
-from jobyard.errors import YardFull
+from jobyard.errors import TextDamaged, YardFull
 from jobyard.journal.record import BURIED, END_SIZE, FAILED
 from jobyard.model.end import End
 from jobyard.model.job import BUNQUEUE, GONE, LEASED, RAW, Job
@@ -140,7 +140,7 @@ def _with_marks(meta: bytes, marks: dict[str, str]) -> bytes:
 
 
 def letters_for(yard: Yard, log: LogTopic, name: str, most: i64) -> list[int]:
-    """Return the seqs of letters that came from a queue, oldest first."""
+    """Return the seqs of letters from a queue, oldest first; damaged ones stay where they are."""
     mark = f"{json.dumps(FROM)}:{json.dumps(name)}".encode()
     found: list[int] = []
     for chunk in log.chunks:
@@ -150,7 +150,10 @@ def letters_for(yard: Yard, log: LogTopic, name: str, most: i64) -> list[int]:
         while slot < chunk.used() and len(found) < most:
             size: i64 = chunk.metas[slot]
             if chunk.is_alive(slot) and size > 0:
-                text = text_at(yard.journal, chunk, slot)
+                try:
+                    text = text_at(yard.journal, chunk, slot)
+                except TextDamaged:
+                    text = b""
                 if mark in text[-1 - size :]:
                     found.append(int(chunk.base + slot))
             slot += 1

@@ -13,6 +13,7 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.engine.log_text import text_at, texts_between
+from jobyard.errors import TextDamaged
 from jobyard.journal.journal import Journal
 from jobyard.model.log import LogPage, LogQuery, LogTopic, Row, next_alive, next_dead
 from jobyard.model.log_chunk import Chunk
@@ -26,7 +27,10 @@ def label_of(name: bytes, value: str) -> bytes:
 
 
 def collect(journal: Journal, log: LogTopic, query: LogQuery, page: LogPage) -> None:
-    """Fill a page with what follows its cursor; move that past all that was looked at."""
+    """Fill a page with what follows its cursor; move that past all that was looked at.
+
+    A page ends before text that is damaged on disk; TextDamaged where it would begin with it.
+    """
     left: i64 = query.max_bytes
     seq = page.next_from_seq + 1
     nodes = [label_of(b'"$node":', node) for node in query.nodes] if log.config.dedupe_node else []
@@ -77,16 +81,33 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
             at = chunk.start_of(start) + (0 if page.count > 0 else 1)
             page.records.append(chunk.text[at : chunk.ends[taken - 1]])
         else:
-            texts = texts_between(journal, chunk, start, taken)
+            texts = _whole_texts(journal, chunk, start, taken, page)
             if page.count == 0:
                 texts[0] = texts[0][1:]
             page.records.extend(texts)
+            if len(texts) < taken - start:
+                # What is damaged is for the next read to tell.
+                taken = start + len(texts)
+                end = taken + 1
         page.count += taken - start
         page.scanned += taken - start
         page.next_from_seq = chunk.base + taken - 1
         if taken < end:
             return -1
         slot = taken
+
+
+def _whole_texts(
+    journal: Journal, chunk: Chunk, start: i64, end: i64, page: LogPage
+) -> list[bytes]:
+    """Return the texts up to the first damaged one, which must not be the first of its page."""
+    try:
+        return texts_between(journal, chunk, start, end)
+    except TextDamaged as damage:
+        stop = i64(damage.first_seq) - chunk.base
+        if stop == start and page.count == 0:
+            raise
+        return texts_between(journal, chunk, start, stop)
 
 
 def size_between(chunk: Chunk, start: i64, end: i64) -> i64:
@@ -130,9 +151,16 @@ def _pick(
         if chunk.dead[slot] == 0 and chunk.nodes[slot] not in own:
             if page.count > 0 and page.count >= query.limit:
                 return -1
+            try:
+                whole = text_at(journal, chunk, slot)
+            except TextDamaged:
+                if page.count == 0:
+                    raise
+                # It is for the next read to tell.
+                return -1
             text = chunk.view(
                 slot,
-                text_at(journal, chunk, slot),
+                whole,
                 include_tags=query.include_tags,
                 include_meta=query.include_meta,
                 include_data=query.include_data,
@@ -160,7 +188,7 @@ class Rows:
 
 
 def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Rows:
-    """Return the records that follow a seq."""
+    """Return the records that follow a seq, but for those that are damaged on disk."""
     found = Rows()
     index = log.chunk_index(after_seq + 1)
     while index < len(log.chunks):
@@ -169,9 +197,14 @@ def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Ro
         while slot < chunk.used():
             if len(found.rows) >= most:
                 return found
-            found.seqs.append(chunk.base + slot)
-            found.rows.append(_row_at(chunk, slot, text_at(journal, chunk, slot)))
             found.last_seq = chunk.base + slot
+            try:
+                found.rows.append(_row_at(chunk, slot, text_at(journal, chunk, slot)))
+            except TextDamaged:
+                # As good as gone.
+                slot = next_alive(chunk, slot + 1)
+                continue
+            found.seqs.append(chunk.base + slot)
             slot = next_alive(chunk, slot + 1)
         index += 1
     found.last_seq = log.next_seq - 1

@@ -11,7 +11,7 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.errors import JournalDamaged
+from jobyard.errors import TextDamaged
 from jobyard.journal.journal import Journal
 from jobyard.journal.segment import segment_name
 from jobyard.model.log import LogTopic
@@ -55,7 +55,7 @@ def _cool_one(yard: Yard, log: LogTopic) -> None:
 
 
 def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[bytes]:
-    """Return the texts of some slots, all of which hold records."""
+    """Return the texts of some slots, all of which hold records; TextDamaged where one is not."""
     if not chunk.is_joined:
         return chunk.pieces[start:end]
     if not chunk.is_cold:
@@ -71,11 +71,30 @@ def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[
             at: i64 = chunk.offsets[start] - first
             text = data[at : at + chunk.size_of(start)]
             if crc32(text) != chunk.crcs[start]:
-                name = segment_name(chunk.segments[start])
-                raise JournalDamaged(name, chunk.offsets[start], "the text of a log is damaged")
+                raise _damaged(journal, chunk, start, stop, data, first)
             texts.append(text)
             start += 1
     return texts
+
+
+def _damaged(
+    journal: Journal, chunk: Chunk, slot: i64, stop: i64, data: bytes, first: i64
+) -> TextDamaged:
+    """Return how many records from a damaged one on are damaged, and see that it is told.
+
+    `data` is what was read up to `stop`, and `first` the offset where it begins.
+    """
+    offset = int(chunk.offsets[slot])
+    last = slot
+    while last + 1 < stop:
+        at: i64 = chunk.offsets[last + 1] - first
+        if crc32(data[at : at + chunk.size_of(last + 1)]) == chunk.crcs[last + 1]:
+            break
+        last += 1
+    where = f"{segment_name(chunk.segments[slot])} at offset {offset}"
+    damage = TextDamaged(int(chunk.base + slot), int(chunk.base + last), where)
+    journal.note_damage(str(damage))
+    return damage
 
 
 def text_at(journal: Journal, chunk: Chunk, slot: i64) -> bytes:

@@ -120,6 +120,10 @@ class Batches:
         # A batch with something that is answered for only once it is on the disk, though the class
         # of the server asks for less; 0 if nobody appended such a thing since it was last taken.
         self.raised: i64 = 0
+        # Reads that found something else than was written, and what is not told yet of them.
+        self.damages_count: i64 = 0
+        self._damages: list[str] = []
+        self._damages_told: set[str] = set()
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
         # Room was wanted and not found: history must give way.

@@ -258,6 +258,8 @@ class Server:
         if damage is not None and not self._is_damage_told:
             self._is_damage_told = True
             self._log.error("the journal is damaged; nothing is compacted", damage=str(damage))
+        for told in self._yard.journal.take_damages():
+            self._log.error("a log cannot be read", damage=told)
 
     def _tell_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)

@@ -4,7 +4,7 @@ import pytest
 
 from jobyard.engine.log_text import text_at
 from jobyard.engine.logs import drop_log
-from jobyard.errors import JournalDamaged, YardFull
+from jobyard.errors import TextDamaged, YardFull
 from jobyard.model.log import LogTopic
 from jobyard.model.log_chunk import CHUNK_ROWS
 from jobyard.model.topic import EPHEMERAL, FSYNC
@@ -144,9 +144,13 @@ def test_damaged_text_is_not_given_out() -> None:
         if segment.number == chunk.segments[5]
     )
     storage_of(site).flip(name, chunk.offsets[5] + 60, 1)
-    with pytest.raises(JournalDamaged):
-        page_of(site, log, 0, 10)
+    page = page_of(site, log, 0, 10)
+    assert (seqs(page), page.next_from_seq) == ([1, 2, 3, 4, 5], 5)
+    with pytest.raises(TextDamaged, match="record 6 is damaged on disk"):
+        page_of(site, log, 5, 10)
     assert seqs(page_of(site, log, 6, 2)) == [7, 8]
+    assert site.journal.damages_count == 2
+    assert len(site.journal.take_damages()) == 1
 
 
 def test_what_is_in_no_journal_stays_in_memory() -> None:

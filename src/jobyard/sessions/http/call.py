@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, trait
 
-from jobyard.errors import Refused
+from jobyard.errors import Refused, TextDamaged
 
 if TYPE_CHECKING:
     from jobyard.sessions.http.routes import Area, Route
@@ -38,6 +38,12 @@ class HttpRefused(Refused):
         self.detail = detail
         # Further lines of the head, each with its end.
         self.headers = headers
+
+
+def corrupt(damage: TextDamaged) -> HttpRefused:
+    """Return the refusal of a read that met damaged text."""
+    detail: dict[str, object] = {"first_seq": damage.first_seq, "last_seq": damage.last_seq}
+    return HttpRefused(500, "corrupt", str(damage), detail)
 
 
 @trait

@@ -10,9 +10,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
-from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver
+from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver, corrupt
 from jobyard.sessions.http.door import (
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
@@ -283,6 +283,8 @@ class HttpSession(Session):
             self._refuse(call, area, refused)
         except (YardFull, StorageFull):
             self._refuse(call, area, HttpRefused(507, "storage_full", "the disk is full"))
+        except TextDamaged as damage:
+            self._refuse(call, area, corrupt(damage))
         except Refused as refused:
             # Whatever else a verb refuses, in its own words.
             self._refuse(call, area, HttpRefused(400, "invalid_request", str(refused)))

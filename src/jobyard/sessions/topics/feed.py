@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine import logs
+from jobyard.errors import TextDamaged
 from jobyard.model.log import RECREATED, LogPage, LogQuery, LogReader, LogTopic
 from jobyard.sessions.topics.jobs import earliest_seq, page_of_jobs
 from jobyard.sessions.topics.news import QueueReader
@@ -111,6 +112,9 @@ class Outlet:
 
     def send_deleted(self, cursor: Cursor) -> None:
         """Send that the topic is gone; nothing more comes of it."""
+
+    def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:
+        """Send that what comes next is damaged; nothing more comes of the topic."""
 
 
 @final
@@ -226,16 +230,25 @@ class Feed(LogReader, QueueReader):
             return yard.logs.get(cursor.name) is not cursor.log
         return yard.queues.get(cursor.name) is not cursor.queue
 
+    def _page_of(self, cursor: Cursor, now_ms: i64) -> LogPage:
+        """Return what comes next for a cursor."""
+        log = cursor.log
+        if log is not None:
+            log.last_read_ms = now_ms
+            return logs.read(self._door.yard, log, cursor.query, now_ms)
+        assert cursor.queue is not None
+        return page_of_jobs(self._door, cursor.queue, cursor.query)
+
     def _send_page(self, cursor: Cursor, now_ms: i64) -> None:
-        query = cursor.query
-        from_seq = query.from_seq
+        from_seq = cursor.query.from_seq
         gap: Gap | None = None
-        if cursor.log is not None:
-            cursor.log.last_read_ms = now_ms
-            page = logs.read(self._door.yard, cursor.log, query, now_ms)
-        else:
-            assert cursor.queue is not None
-            page = page_of_jobs(self._door, cursor.queue, query)
+        try:
+            page = self._page_of(cursor, now_ms)
+        except TextDamaged as damage:
+            # Whoever comes back for it is told again, and may go past it.
+            self.remove(cursor.name)
+            self._outlet.send_damaged(cursor, damage)
+            return
         stone = page.tombstone
         if stone is not None:
             is_old = cursor.is_first and stone.reason != RECREATED

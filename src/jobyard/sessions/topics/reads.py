@@ -9,9 +9,10 @@ from mypy_extensions import i64
 from jobyard.engine import claims, logs
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.queues import drop_watch, hold_watch
+from jobyard.errors import TextDamaged
 from jobyard.model.log import LogPage, LogQuery, LogReader, LogTopic, Tombstone
 from jobyard.model.topic import FSYNC
-from jobyard.sessions.http.call import Call, Pending
+from jobyard.sessions.http.call import Call, Pending, corrupt
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
 from jobyard.sessions.topics.find import check_topic_name, find_queue, is_topic, no_topic
@@ -155,12 +156,23 @@ class _Wait(Alarm, Pending, LogReader):
             self._leave()
             self._call.answer_refusal(no_topic(log.name))
             return
-        page = logs.read(yard, log, self._query, yard.now_ms)
+        page = self._read(yard.now_ms)
+        if page is None:
+            return
         if page.count == 0 and page.tombstone is None:
             self._query.from_seq = page.next_from_seq
             return
         self._leave()
         answer_page(self._call, log.name, page)
+
+    def _read(self, now_ms: i64) -> LogPage | None:
+        """Return what there is now; None if that is damaged, which was answered then."""
+        try:
+            return logs.read(self._door.yard, self._log, self._query, now_ms)
+        except TextDamaged as damage:
+            self._leave()
+            self._call.answer_refusal(corrupt(damage))
+            return None
 
     def ring(self, now_ms: i64) -> None:
         """Answer that nothing came."""
@@ -168,9 +180,10 @@ class _Wait(Alarm, Pending, LogReader):
 
     def hurry(self, now_ms: i64) -> None:
         """Answer with what there is."""
-        self._leave()
-        page = logs.read(self._door.yard, self._log, self._query, now_ms)
-        answer_page(self._call, self._log.name, page)
+        page = self._read(now_ms)
+        if page is not None:
+            self._leave()
+            answer_page(self._call, self._log.name, page)
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Wait no more."""

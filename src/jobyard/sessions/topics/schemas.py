@@ -545,7 +545,9 @@ SHAPES: Final[dict[str, Shape]] = {
         answers={200: _WRITTEN, 201: _WRITTEN},
         refusals=(*BODY_REFUSALS, 404, 422, 429, 503, 507),
     ),
-    f"POST {_ONE}/diff": Shape(_READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404, 429)),
+    f"POST {_ONE}/diff": Shape(
+        _READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404, 429, 500)
+    ),
     f"POST {_ONE}/delete": Shape(
         _DELETE, needs_body=True, answers={200: _DELETED}, refusals=(*BODY_REFUSALS, 404, 507)
     ),

@@ -31,6 +31,7 @@ from jobyard.sessions.topics.watch import (
     Terms,
     open_cursor,
     read_cursors,
+    write_damage,
     write_gap,
     write_starts,
 )
@@ -41,6 +42,7 @@ from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, KIND_TEXT
 from jobyard.wire.websocket import CLOSE_UNSUPPORTED
 
 if TYPE_CHECKING:
+    from jobyard.errors import TextDamaged
     from jobyard.model.log import LogPage
     from jobyard.sessions.topics.door import TopicsDoor
 
@@ -261,6 +263,12 @@ class Socket(Alarm, Talk, Outlet):
         put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
         self._call.await_batch(self._door.yard.journal.newest())
+        self._send(out)
+
+    def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:
+        """Send that a topic cannot be read on; the others go on."""
+        out = _begin_about(b"error", cursor)
+        write_damage(out, damage, b"message")
         self._send(out)
 
 

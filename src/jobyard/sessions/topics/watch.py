@@ -33,6 +33,7 @@ from jobyard.wire.msgpack import KIND_MAP, KIND_NIL
 from jobyard.wire.sse import comment, event, retry
 
 if TYPE_CHECKING:
+    from jobyard.errors import TextDamaged
     from jobyard.sessions.topics.door import TopicsDoor
 
 TOPICS_MAX: Final = 256
@@ -379,6 +380,12 @@ class _Stream(Alarm, Pending, Outlet):
         self._call.await_batch(self._door.yard.journal.newest())
         self._send(cursor, b"topic-deleted", out)
 
+    def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:
+        """Send that a topic cannot be read on; the others go on."""
+        out = _begin(cursor)
+        write_damage(out, damage, b"error")
+        self._send(cursor, b"error", out)
+
     def _send(self, cursor: Cursor, name: bytes, out: BytesWriter) -> None:
         out.write(b"}")
         if self._has_moved or cursor.told_seq != cursor.query.from_seq:
@@ -394,6 +401,14 @@ def _begin(cursor: Cursor) -> BytesWriter:
     out.write(b'{"topic":')
     out.write(cursor.quoted)
     return out
+
+
+def write_damage(out: BytesWriter, damage: TextDamaged, story: bytes) -> None:
+    """Write which records are damaged; `story` is what the words for it are called."""
+    out.write(b',"code":"corrupt","%s":' % story)
+    out.write(quoted(str(damage)))
+    put_int(out, b',"first_seq":', damage.first_seq)
+    put_int(out, b',"last_seq":', damage.last_seq)
 
 
 def write_gap(out: BytesWriter, page: LogPage, gap: Gap) -> None:

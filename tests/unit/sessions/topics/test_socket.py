@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jobyard.model.log_chunk import CHUNK_ROWS
 from jobyard.sessions.http.session import STREAM_MAX
 from jobyard.sessions.http.websocket import SILENCE_MS
 from jobyard.sessions.topics.socket import PING_MS
@@ -22,6 +23,7 @@ from jobyard.wire.websocket import (
 )
 from tests.support.bare_streams import Line, Site
 from tests.support.http_text import handshake, ws_frame, ws_frames
+from tests.support.memory_storage import MemoryStorage
 
 
 class Talk:
@@ -401,3 +403,23 @@ def test_a_server_that_stops_says_goodbye() -> None:
     talk.line.session.end_input(talk.site.now_ms)
     frame = talk.line.session.take_output()
     assert frame == bytes((0x88, 2)) + CLOSE_GOING_AWAY.to_bytes(2, "big")
+
+
+def test_a_topic_whose_text_is_damaged_is_read_no_further_and_others_are() -> None:
+    storage = MemoryStorage()
+    site = Site(storage=storage)
+    site.yard.bodies._budget = 0
+    for first in range(0, 2 * CHUNK_ROWS, 512):
+        site.write("a", *range(first, first + 512))
+        site.open.commit()
+    site.write("b", 1)
+    chunk = site.yard.logs["a"].chunks[0]
+    assert chunk.is_cold
+    name = site.yard.journal.segments[int(chunk.segments[2])].name
+    storage.flip(name, int(chunk.offsets[2]) + 10, 1)
+    talk = Talk(site)
+    heard = talk.say("subscribe", topics={"a": {"from_seq": 2}, "b": {"from_seq": 1}})
+    told = [one for one in heard if one["op"] == "error"]
+    assert [(one["topic"], one["code"], one["first_seq"]) for one in told] == [("a", "corrupt", 3)]
+    site.write("b", 2)
+    assert data_of(talk.heard()) == [2]

@@ -1,0 +1,99 @@
+"""Text of a log that is damaged on disk: the read fails and says what, and all else goes on."""
+
+import pytest
+
+from jobyard.model.log_chunk import CHUNK_ROWS
+from tests.support.bare_topics import BareTopics, Caller
+from tests.support.memory_storage import MemoryStorage
+
+ROWS = 2 * CHUNK_ROWS + 1
+CORRUPT = (500, "corrupt")
+
+
+@pytest.fixture
+def site() -> BareTopics:
+    """A port with a log whose text is on disk only, and damaged from record 6 to record 8."""
+    found = BareTopics(MemoryStorage())
+    found.yard.bodies._budget = 0
+    found.api.put("log")
+    found.api.put("other")
+    for first in range(0, ROWS, 500):
+        found.api.write("log", *range(first, min(first + 500, ROWS)), node="n")
+        found.others.site.commit()
+    found.api.write("other", "whole")
+    found.others.site.commit()
+    chunk = found.yard.logs["log"].chunks[0]
+    assert chunk.is_cold
+    for slot in (5, 6, 7):
+        name = found.journal.segments[int(chunk.segments[slot])].name
+        assert isinstance(found.storage, MemoryStorage)
+        found.storage.flip(name, int(chunk.offsets[slot]) + 10, 1)
+    return found
+
+
+@pytest.fixture
+def api(site: BareTopics) -> Caller:
+    """A connection."""
+    return site.api
+
+
+def seqs(page: dict[str, list[dict[str, int]]]) -> list[int]:
+    return [one["$seq"] for one in page["records"]]
+
+
+@pytest.mark.parametrize("query", [{}, {"include_tags": True, "node": "x"}])
+def test_a_read_fails_where_the_text_is_damaged(api: Caller, query: dict[str, object]) -> None:
+    page = api.diff("log", limit=9, **query)
+    assert (seqs(page), page["next_from_seq"], page["caught_up"]) == ([1, 2, 3, 4, 5], 5, False)
+    answer = api.post("log/diff", {"from_seq": 5, **query})
+    assert answer.refusal == CORRUPT
+    last_seq = 6 if query else 8
+    assert answer.json["error"]["detail"] == {"first_seq": 6, "last_seq": last_seq}
+    assert "damaged on disk" in answer.json["error"]["message"]
+    assert seqs(api.diff("log", from_seq=8, limit=2, **query)) == [9, 10]
+    assert seqs(api.diff("other")) == [1]
+    api.write("log", "more")
+
+
+def test_a_reader_of_its_own_records_only_reads_no_text(api: Caller) -> None:
+    page = api.diff("log", node="n")
+    assert (page["records"], page["caught_up"]) == ([], True)
+
+
+def test_failed_reads_are_counted_and_told_once(site: BareTopics, api: Caller) -> None:
+    for _ in range(3):
+        assert api.post("log/diff", {"from_seq": 5}).refusal == CORRUPT
+    assert api.post("log/diff", {"from_seq": 6}).refusal == CORRUPT
+    (first, second) = site.journal.take_damages()
+    assert first.startswith("records 6 to 8 are damaged on disk: 00")
+    assert second.startswith("records 7 to 8 are damaged on disk: 00")
+    assert site.journal.take_damages() == []
+    answer = api.ask("GET", "/v0/metrics", None, {"Accept": "application/json"})
+    assert answer.json["topics_corrupt_reads"] == 4
+
+
+def test_a_watch_is_told_and_shows_the_others(site: BareTopics, api: Caller) -> None:
+    body = {"topics": {"log": {"from_seq": 3}, "other": {}}}
+    path = api.ask("POST", "/v0/watch", body).json["stream_url"]
+    reader = site.connect()
+    reader.listen(path)
+    events = reader.events()
+    assert [event.name for event in events] == ["retry:", "record", "record", "caught-up", "error"]
+    assert seqs(events[1].json) == [4, 5]
+    told = events[-1].json
+    assert told.pop("error").startswith("records 6 to 8 are damaged on disk")
+    assert told == {"topic": "log", "code": "corrupt", "first_seq": 6, "last_seq": 8}
+    api.write("other", "more")
+    api.write("log", "more")
+    assert {event.json["topic"] for event in reader.events()} == {"other"}
+
+
+def test_a_router_passes_on_what_is_whole(site: BareTopics, api: Caller) -> None:
+    api.ask("PUT", "/v0/routers/r", {"source": "log", "dest": "copies"})
+    router = site.yard.routers.by_name["r"]
+    # As after a time in which the destination took nothing.
+    router.cursor = 3
+    api.write("log", "new")
+    copies = api.diff("copies", limit=3)["records"]
+    assert [one["data"] for one in copies] == [3, 4, 8]
+    assert router.forwarded_total == ROWS + 1 - 6
