@@ -144,11 +144,19 @@ def change_delay(session: BunqueueSession, request: Request) -> Answer:
 
 
 def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
-    """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
+    """End the run of a job for now; it is tried again after a delay, and no attempt is counted.
+
+    One that does not run yet waits so long, too, unless a token tells that whoever asks ran it.
+    """
     job = named_job(session, request.fields)
-    refuse_unless_active(job)
+    if job.state not in (READY, DELAYED) or request.fields.content(b"token") is not None:
+        refuse_unless_active(job)
     delay_ms = options.number(request.fields, b"delay", 0, 0, options.YEAR_MS)
-    _delay_active(session, job, delay_ms, request)
+    if job.state == LEASED:
+        _delay_active(session, job, delay_ms, request)
+    else:
+        see_to_room(session, job, 0, request.now_ms)
+        set_due(session.yard, job, delay_ms, request.now_ms)
     return {}
 
 
