@@ -280,26 +280,39 @@ def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
 
 def timeline(door: BunqueueDoor, job: Job) -> list[object]:
     """Return what is known of the stations of a job's life."""
-    first = "delayed" if job.delay_ms > 0 else "waiting"
-    stations: list[object] = [{"state": first, "timestamp": float(created_ms(door, job))}]
     extra = job.extra
-    if extra is not None and extra.failures is not None:
-        stations.extend(
-            {
-                "state": "failed",
-                "timestamp": float(door.wall_ms(one.failed_ms)),
-                "error": one.error,
-                "attempt": one.attempt,
-            }
-            for one in extra.failures
-        )
+    failures = [] if extra is None or extra.failures is None else extra.failures
+    first = "waiting"
+    if extra is not None and extra.members:
+        first = "waiting-children"
+    elif job.delay_ms > 0 and not failures:
+        # After a failure this is the wait for the next run.
+        first = "delayed"
+    stations: list[object] = [{"state": first, "timestamp": float(created_ms(door, job))}]
+    for one in failures:
+        failed_ms = float(door.wall_ms(one.failed_ms))
+        stations.append(_station(door, "active", one.started_ms))
+        failed: dict[str, object] = {"state": "failed", "timestamp": failed_ms}
+        failed["error"] = one.error
+        failed["attempt"] = one.attempt
+        stations.append(failed)
+        if one is not failures[-1] or job.state != DEAD:
+            again: dict[str, object] = {"state": "waiting", "timestamp": failed_ms}
+            again["attempt"] = one.attempt + 1
+            stations.append(again)
     lease = job.lease
     if lease is not None:
-        stations.append({"state": "active", "timestamp": float(door.wall_ms(lease.started_ms))})
+        stations.append(_station(door, "active", lease.started_ms))
     if job.state == DONE:
-        ended_ms = float(door.wall_ms(job.outcome().ended_ms))
-        stations.append({"state": "completed", "timestamp": ended_ms})
+        outcome = job.outcome()
+        if outcome.started_ms > 0:
+            stations.append(_station(door, "active", outcome.started_ms))
+        stations.append(_station(door, "completed", outcome.ended_ms))
     return stations[-20:]
+
+
+def _station(door: BunqueueDoor, state: str, at_ms: i64) -> dict[str, object]:
+    return {"state": state, "timestamp": float(door.wall_ms(at_ms))}
 
 
 def state_text(job: Job) -> str:

@@ -272,3 +272,35 @@ def test_lists_and_counts_are_the_same_after_a_restart() -> None:
     assert listed(again) == before
     # Whoever ran the active job is gone.
     assert counts(again) == {**counts(client), "active": 0, "waiting": 3}
+
+
+def test_the_stations_of_a_job_are_told_in_order() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    job_id = client.push(backoff=100, maxAttempts=3, customId="mine")
+    start_ms = client.ok("GetJob", id=job_id)["job"]["createdAt"]
+    for error in ("one", "two"):
+        site.tick(10)
+        client.pull()
+        site.tick(5)
+        client.ok("FAIL", id=job_id, error=error)
+        site.tick(1000)
+    client.pull()
+    site.tick(7)
+    client.ok("ACK", id=job_id)
+    told = client.ok("GetJob", id=job_id)["job"]["timeline"]
+    assert [(one["state"], one["timestamp"] - start_ms) for one in told] == [
+        *(("waiting", 0), ("active", 10), ("failed", 15), ("waiting", 15)),
+        *(("active", 1025), ("failed", 1030), ("waiting", 1030)),
+        *(("active", 2030), ("completed", 2037)),
+    ]
+    assert [(one.get("attempt"), one.get("error")) for one in told[1:4]] == [
+        *((None, None), (1, "one"), (2, None)),
+    ]
+
+
+def test_a_dead_job_waits_for_no_other_run() -> None:
+    client = BareBunqueue().connect()
+    job_id = client.bury()
+    told = client.ok("GetJob", id=job_id)["job"]["timeline"]
+    assert [one["state"] for one in told] == ["waiting", "active", "failed"]
