@@ -341,6 +341,8 @@ def welcome(
     yard: Yard, job: Job, parent: Job | None, before: i64, fields: Fields, now_ms: i64
 ) -> None:
     """Tie a job that has entered to those who waited for its namesake, its parent and children."""
+    if job.state == BLOCKED:
+        flows.tell_blocked(yard, job, now_ms)
     if before not in {0, job.id} and not _closes_circle(yard, before, job):
         flows.inherit(yard, before, job)
     if parent is not None:

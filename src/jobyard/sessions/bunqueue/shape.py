@@ -411,7 +411,9 @@ def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
         if job is not None and body is not None:
             fields["data"] = Raw(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     elif event.kind == PROGRESS and job is not None and job.extra is not None:
-        fields["progress"] = number_value(job.extra.progress)
+        progress = number_value(job.extra.progress)
+        fields["progress"] = progress
+        fields["data"] = {"progress": progress, "message": job.extra.message or None}
     elif event.kind == DELAYED:
         fields["delay"] = event.delay_ms
     if event.before:

@@ -39,3 +39,26 @@ def test_there_is_nothing_to_trim() -> None:
     assert client.ok("TrimEvents", queue="q", maxLength=5) == {"data": {"removed": 0}}
     assert client.refused("TrimEvents", queue="q", maxLength=-1) == "maxLength must be at least 0"
     assert client.refused("TrimEvents", maxLength=1) == "Queue name is required"
+
+
+def test_a_job_that_has_to_wait_for_others_is_told_so_when_it_is_put() -> None:
+    client = BareBunqueue().connect()
+    child = client.push("q")
+    client.ok("SubscribeEvents", queue="p")
+    one = client.push("p", dependsOn=[child])
+    (two,) = client.ok("PUSHB", queue="p", jobs=[{"data": 1, "dependsOn": [child]}])["ids"]
+    assert [(event["eventType"], event["jobId"]) for event in client.events] == [
+        *(("pushed", one), ("waiting-children", one)),
+        *(("pushed", two), ("waiting-children", two)),
+    ]
+
+
+def test_progress_is_told_with_its_message() -> None:
+    client = BareBunqueue().connect()
+    job_id = client.push("q")
+    client.pull("q")
+    client.ok("SubscribeEvents", queue="q")
+    client.ok("Progress", id=job_id, progress=5, message="half")
+    client.ok("Progress", id=job_id, progress=6)
+    assert [event["progress"] for event in client.events] == [5, 6]
+    assert client.events[0]["data"] == {"progress": 5, "message": "half"}
