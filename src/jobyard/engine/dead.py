@@ -58,6 +58,8 @@ class Rests(Keeper):
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
+        # Jobs that failed for good since the start, kept or not.
+        self.failed_count: i64 = 0
 
     def rested(self, job: Job) -> None:
         """See that a job at rest is looked at when it is due."""
@@ -71,6 +73,7 @@ class Rests(Keeper):
             _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
             return
         meters.failed.add(ended_ms)
+        self.failed_count += 1
         settings = settings_of(queue)
         if queue.perishable_count > settings.dead_max:
             _arm(self._yard, queue, ended_ms)
@@ -86,6 +89,7 @@ class Rests(Keeper):
             meters.done.add(now_ms)
         elif why in (FAILED, STALLED):
             meters.failed.add(now_ms)
+            self.failed_count += 1
 
 
 def _meters(yard: Yard, queue: Queue) -> Meters:
@@ -101,11 +105,13 @@ def _meters(yard: Yard, queue: Queue) -> Meters:
     return meters
 
 
-def watch(yard: Yard, now_ms: i64) -> None:
+def watch(yard: Yard, now_ms: i64) -> Rests:
     """Begin to look after jobs at rest, those that are there already included."""
-    yard.keeper = Rests(yard)
+    rests = Rests(yard)
+    yard.keeper = rests
     for queue in yard.queues.values():
         look_again(yard, queue, now_ms)
+    return rests
 
 
 def look_again(yard: Yard, queue: Queue, now_ms: i64) -> None:

@@ -543,7 +543,6 @@ def fail_job(session: BunqueueSession, request: Request) -> dict[str, object]:
         is_final=fields.is_true(b"unrecoverable"),
         is_removed=fields.is_true(b"removeOnFail"),
     )
-    session.door.failed_count += 1
     return {}
 
 

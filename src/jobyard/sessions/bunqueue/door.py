@@ -78,9 +78,8 @@ class BunqueueDoor:
         self.pushed_count: i64 = 0
         self.pulled_count: i64 = 0
         self.completed_count: i64 = 0
-        self.failed_count: i64 = 0
         self.durations = Durations(self)
-        watch(yard, now_ms)
+        self.rests = watch(yard, now_ms)
 
     def watch_by(self, onlooker: Onlooker | None) -> None:
         """Let somebody know of everything from now on, or nobody."""

@@ -71,7 +71,7 @@ class Durations:
     def begin(self) -> None:
         """Note what the commit that begins will make durable."""
         door = self._door
-        ended = door.completed_count + door.failed_count
+        ended = door.completed_count + door.rests.failed_count
         self._begun = (int(door.pushed_count), int(door.pulled_count), int(ended))
 
     def end(self, took_us: int) -> None:

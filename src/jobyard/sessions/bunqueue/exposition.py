@@ -115,7 +115,7 @@ def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
         "bunqueue_jobs_completed_total", f"Jobs completed {since}", float(door.completed_count)
     )
     text.counter(
-        "bunqueue_jobs_failed_total", f"Runs that failed {since}", float(door.failed_count)
+        "bunqueue_jobs_failed_total", f"Jobs failed {since}", float(door.rests.failed_count)
     )
 
 

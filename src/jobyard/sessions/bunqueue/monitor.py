@@ -96,7 +96,7 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
             "waitingChildren": int(yard.blocked_count),
             "dlq": int(yard.dead_count),
             "completed": int(yard.done_count),
-            "failed": int(door.failed_count),
+            "failed": int(door.rests.failed_count),
             "uptime": int(request.now_ms - door.started_ms),
             "pushPerSec": rates["pushPerSec"],
             "pullPerSec": rates["pullPerSec"],
@@ -116,7 +116,7 @@ def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
     """Return how much is done in a second these days."""
     rates = door.rates
     rates.look(
-        door.pushed_count, door.pulled_count, now_ms, door.completed_count, door.failed_count
+        door.pushed_count, door.pulled_count, now_ms, door.completed_count, door.rests.failed_count
     )
     return {
         "pushPerSec": rates.push_rate,
@@ -137,7 +137,7 @@ def metrics(session: BunqueueSession, request: Request) -> Answer:
             "totalPushed": int(door.pushed_count),
             "totalPulled": int(door.pulled_count),
             "totalCompleted": int(door.completed_count),
-            "totalFailed": int(door.failed_count),
+            "totalFailed": int(door.rests.failed_count),
             "avgLatencyMs": wait_ms,
             "avgProcessingMs": run_ms,
             "memoryUsageMb": door.surroundings.memory_mb(),
@@ -273,7 +273,7 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
             "totalPushed": int(door.pushed_count),
             "totalPulled": int(door.pulled_count),
             "totalCompleted": int(door.completed_count),
-            "totalFailed": int(door.failed_count),
+            "totalFailed": int(door.rests.failed_count),
             "uptime": int(now_ms - door.started_ms),
         },
         "throughput": throughput(door, now_ms),

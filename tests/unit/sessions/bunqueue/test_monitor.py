@@ -34,6 +34,23 @@ def test_statistics_count_every_state() -> None:
     }
 
 
+def test_only_jobs_that_failed_for_good_count_as_failed() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    job_id = client.push(maxAttempts=2, backoff=10)
+    client.pull()
+    client.ok("FAIL", id=job_id)
+    assert client.ok("Metrics")["metrics"]["totalFailed"] == 0, "it is tried again"
+    site.tick(1000)
+    client.pull()
+    client.ok("FAIL", id=job_id)
+    assert client.ok("Metrics")["metrics"]["totalFailed"] == 1
+    client.push("t", timeout=50, maxAttempts=1, removeOnFail=True)
+    client.pull("t")
+    site.tick(50)
+    assert client.ok("Metrics")["metrics"]["totalFailed"] == 2, "nobody has to say so"
+
+
 def test_metrics_tell_how_long_jobs_wait_and_run() -> None:
     site = BareBunqueue()
     client = site.connect()
