@@ -57,8 +57,13 @@ class Event(NamedTuple):
 class Site:
     """A yard with its HTTP door."""
 
-    def __init__(self, keys: str = "", storage: Storage | None = None) -> None:
-        self.open = OpenYard(storage)
+    def __init__(
+        self,
+        keys: str = "",
+        storage: Storage | None = None,
+        window: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.open = OpenYard(storage, window=window)
         self.yard = self.open.yard
         self.door = TopicsDoor(self.yard, self.open.now_ms)
         self.door.lots = CountedLots()
@@ -92,6 +97,11 @@ class Site:
         assert status == 200, answer
         found: list[dict[str, Any]] = answer["records"]
         return found
+
+    def commit(self) -> None:
+        """Bring everything to the disk, and tell those who wait for that."""
+        self.open.commit()
+        self.yard.onlookers.look(self.yard.journal.history.next_durable)
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, and ring what is due."""

@@ -14,6 +14,7 @@ from mypy_extensions import i16, i64, u8
 
 from jobyard.engine.bus import Bus
 from jobyard.engine.names import Names
+from jobyard.engine.onlookers import Onlookers
 from jobyard.engine.waits import Waits
 from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
@@ -84,6 +85,7 @@ class Yard:
         self.timers = Heap()
         self.names = Names(self.timers)
         self.bus = Bus()
+        self.onlookers = Onlookers()
         self.waits = Waits()
         self.keeper: Keeper | None = None
         # None until there is a cron, or a door whose jobs may repeat themselves.

@@ -38,8 +38,8 @@ class History:
 
     def __init__(self) -> None:
         self.is_on: bool = False
-        self._age_ms: i64 = 0
-        self._bytes_max: i64 = 0
+        self.age_ms: i64 = 0
+        self.bytes_max: i64 = 0
         self.segments: list[Segment] = []
         self.last_hot: i64 = 0
         # No record below this one can be read any more.
@@ -59,8 +59,8 @@ class History:
     def keep(self, age_ms: i64, bytes_max: i64) -> None:
         """Keep history of that age and size, whichever is less; call before anything is read."""
         self.is_on = age_ms > 0 and bytes_max > 0
-        self._age_ms = age_ms
-        self._bytes_max = bytes_max
+        self.age_ms = age_ms
+        self.bytes_max = bytes_max
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class History:
         while kept >= 0:
             segment = segments[kept]
             size += segment.end
-            is_over = size > self._bytes_max or wall_ms - segment.newest_ms > self._age_ms
+            is_over = size > self.bytes_max or wall_ms - segment.newest_ms > self.age_ms
             if is_over and segment.is_sealed:
                 break
             kept -= 1

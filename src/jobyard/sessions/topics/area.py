@@ -7,6 +7,7 @@ from jobyard.sessions.http.call import JSON, Call, HttpRefused
 from jobyard.sessions.http.routes import OPEN, Area, Route, Schema
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import Key, find_key
+from jobyard.sessions.topics.names import EVENTS
 from jobyard.wire.accept import admits
 from jobyard.wire.http1 import parse_query
 
@@ -19,7 +20,7 @@ ANY_KEY: Final = "any"
 NAME: Final[Schema] = {
     "title": "TopicName",
     "type": "string",
-    "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$",
+    "pattern": "^([A-Za-z0-9][A-Za-z0-9._:-]{0,254}|_events)$",
 }
 # The body that says no.
 ERROR: Final[Schema] = {
@@ -126,7 +127,12 @@ def check_open(call: Call) -> None:
 def may_see(call: Call, name: str) -> bool:
     """Tell whether the caller's key covers a name."""
     key = call.identity
-    return not isinstance(key, Key) or key.covers(name)
+    if not isinstance(key, Key):
+        return True
+    if name == EVENTS:
+        # It tells of every queue, so only a key for all of them opens it, or one that names it.
+        return not key.prefixes or EVENTS in key.prefixes
+    return key.covers(name)
 
 
 def check_name(call: Call, name: str) -> None:

@@ -29,6 +29,7 @@ from jobyard.sessions.topics.export_sources import (
     Source,
 )
 from jobyard.sessions.topics.find import log_of, no_topic
+from jobyard.sessions.topics.names import EVENTS
 from jobyard.wire.arrow import ARROW_STREAM, END, batch_message, schema_message
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import write_text
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 # The pace of all exports together.
 PAGE_MS: Final = 1
 NOTE: Final = "topics."
-# The history of the yard, which no topic can be called.
-EVENTS: Final = "_events"
 
 
 @final

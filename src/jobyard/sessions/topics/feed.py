@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine import logs
+from jobyard.engine.onlookers import Onlooker
 from jobyard.errors import TextDamaged
-from jobyard.model.log import RECREATED, LogPage, LogQuery, LogReader, LogTopic
+from jobyard.model.log import RECREATED, LogPage, LogQuery, LogReader, LogTopic, Tombstone
+from jobyard.sessions.topics.events import page_of_events
 from jobyard.sessions.topics.jobs import earliest_seq, page_of_jobs
+from jobyard.sessions.topics.names import EVENTS
 from jobyard.sessions.topics.news import QueueReader
 from jobyard.wire.json_write import quoted
 
 if TYPE_CHECKING:
+    from jobyard.journal.history import History
     from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
 
@@ -49,6 +53,8 @@ class Cursor:
         self.quoted: bytes = quoted(name)
         self.log = log
         self.queue = queue
+        # In place of both: what became of jobs.
+        self.history: History | None = None
         # Its `from_seq` is where the reader is.
         self.query = query
         # Where it was when all that was sent had left.
@@ -64,6 +70,8 @@ class Cursor:
         """Return the newest seq of the topic."""
         if self.log is not None:
             return self.log.next_seq - 1
+        if self.history is not None:
+            return self.history.next_durable - 1
         assert self.queue is not None
         return self.queue.next_seq - 1
 
@@ -75,6 +83,8 @@ class Cursor:
         """Return the first seq there is in the topic."""
         if self.log is not None:
             return self.log.earliest_seq
+        if self.history is not None:
+            return max(self.history.floor, 1)
         assert self.queue is not None
         return earliest_seq(self.queue)
 
@@ -118,7 +128,7 @@ class Outlet:
 
 
 @final
-class Feed(LogReader, QueueReader):
+class Feed(LogReader, QueueReader, Onlooker):
     """The cursors of one connection."""
 
     def __init__(self, door: TopicsDoor, outlet: Outlet) -> None:
@@ -139,6 +149,8 @@ class Feed(LogReader, QueueReader):
             logs.hold_reader(cursor.log, self)
         if cursor.queue is not None:
             self._door.news.hold(cursor.queue, self)
+        if cursor.history is not None:
+            self._door.yard.onlookers.hold(self, cursor.history.next_durable)
         self._look(cursor)
 
     def remove(self, name: str) -> bool:
@@ -160,6 +172,8 @@ class Feed(LogReader, QueueReader):
             logs.drop_reader(cursor.log, self)
         if cursor.queue is not None:
             self._door.news.drop(cursor.queue, self)
+        if cursor.history is not None:
+            self._door.yard.onlookers.drop(self)
 
     def leave(self) -> None:
         """Follow nothing any more; cursors go back to what has left for certain."""
@@ -187,6 +201,12 @@ class Feed(LogReader, QueueReader):
     def queue_changed(self, queue: Queue) -> None:
         """Look at a queue before this turn ends."""
         cursor = self.cursors.get(queue.name)
+        if cursor is not None:
+            self._look(cursor)
+
+    def events_came(self) -> None:
+        """Look at history before the next turn ends."""
+        cursor = self.cursors.get(EVENTS)
         if cursor is not None:
             self._look(cursor)
 
@@ -226,51 +246,58 @@ class Feed(LogReader, QueueReader):
 
     def _is_gone(self, cursor: Cursor) -> bool:
         yard = self._door.yard
+        if cursor.history is not None:
+            return False
         if cursor.log is not None:
             return yard.logs.get(cursor.name) is not cursor.log
         return yard.queues.get(cursor.name) is not cursor.queue
 
-    def _page_of(self, cursor: Cursor, now_ms: i64) -> LogPage:
-        """Return what comes next for a cursor."""
-        log = cursor.log
-        if log is not None:
-            log.last_read_ms = now_ms
-            return logs.read(self._door.yard, log, cursor.query, now_ms)
-        assert cursor.queue is not None
-        return page_of_jobs(self._door, cursor.queue, cursor.query)
-
     def _send_page(self, cursor: Cursor, now_ms: i64) -> None:
         from_seq = cursor.query.from_seq
-        gap: Gap | None = None
         try:
-            page = self._page_of(cursor, now_ms)
+            page = self._read(cursor, now_ms)
         except TextDamaged as damage:
             # Whoever comes back for it is told again, and may go past it.
             self.remove(cursor.name)
             self._outlet.send_damaged(cursor, damage)
             return
-        stone = page.tombstone
-        if stone is not None:
-            is_old = cursor.is_first and stone.reason != RECREATED
-            gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
-        cursor.is_first = False
-        if gap is not None or page.count > 0:
+        if page.tombstone is not None or page.count > 0:
             cursor.is_caught_up = False
-        if gap is not None:
-            if cursor.log is not None or gap.reason == RECREATED:
-                # Of a queue, jobs that ran when others were lost are still shown.
-                from_seq = gap.last_seq
-                self._move(cursor, from_seq)
-            self._outlet.send_gap(cursor, page, gap)
+        if page.tombstone is not None:
+            from_seq = self._send_gap(cursor, page, page.tombstone)
+        cursor.is_first = False
         if page.next_from_seq != from_seq:
             self._move(cursor, page.next_from_seq)
         if page.count > 0:
             self._outlet.send_page(cursor, page, from_seq)
         if page.next_from_seq < page.head_seq:
-            self._look(cursor)
+            if page.count > 0 or cursor.history is None:
+                self._look(cursor)
+            else:
+                # There may be much without a row; others come first.
+                self._door.yard.onlookers.tell_again()
         elif not cursor.is_caught_up:
             cursor.is_caught_up = True
             self._outlet.send_caught_up(cursor, page.head_seq)
+
+    def _send_gap(self, cursor: Cursor, page: LogPage, stone: Tombstone) -> i64:
+        """Tell what was lost; return where the cursor stands then."""
+        is_old = cursor.is_first and stone.reason != RECREATED
+        gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
+        if cursor.queue is None or gap.reason == RECREATED:
+            # Of a queue, jobs that ran when others were lost are still shown.
+            self._move(cursor, gap.last_seq)
+        self._outlet.send_gap(cursor, page, gap)
+        return cursor.query.from_seq
+
+    def _read(self, cursor: Cursor, now_ms: i64) -> LogPage:
+        if cursor.history is not None:
+            return page_of_events(self._door.yard, cursor.query)
+        if cursor.log is not None:
+            cursor.log.last_read_ms = now_ms
+            return logs.read(self._door.yard, cursor.log, cursor.query, now_ms)
+        assert cursor.queue is not None
+        return page_of_jobs(self._door, cursor.queue, cursor.query)
 
     def _move(self, cursor: Cursor, seq: i64) -> None:
         if cursor.is_safe:

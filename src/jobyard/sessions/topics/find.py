@@ -6,16 +6,12 @@ from jobyard.engine import claim_setup, logs
 from jobyard.engine.yard import Yard
 from jobyard.model.log import LogTopic
 from jobyard.model.queue import Queue
-from jobyard.model.topic import BARRED, LOG, BadConfig, TopicConfig, is_topic_name, read_config
+from jobyard.model.topic import BARRED, LOG, BadConfig, TopicConfig, read_config
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import invalid
-
-
-def check_topic_name(name: str) -> None:
-    """Refuse what no topic may be called."""
-    if not is_topic_name(name):
-        raise invalid("a topic is named by letters, digits and . _ : -, at most 255 of them")
+from jobyard.sessions.topics.events import is_events
+from jobyard.sessions.topics.names import EVENTS, check_read_name, check_topic_name
 
 
 def no_topic(name: str) -> HttpRefused:
@@ -40,8 +36,10 @@ def find_queue(yard: Yard, name: str) -> Queue | None:
 
 def queue_of(yard: Yard, name: str) -> Queue:
     """Return the queue a call is about."""
-    check_topic_name(name)
-    if name in yard.logs:
+    if name == EVENTS and not is_events(yard, name):
+        raise no_topic(name)
+    check_read_name(name)
+    if name == EVENTS or name in yard.logs:
         raise HttpRefused(409, "not_a_queue", f"{name} is a log")
     queue = find_queue(yard, name)
     if queue is None:

@@ -162,7 +162,7 @@ FOLLOW_SHAPES: Final[dict[str, Shape]] = {
         _WANTED_ROUTER,
         needs_body=True,
         answers={200: _MADE, 201: _MADE},
-        refusals=(*BODY_REFUSALS, 404, 409, 429, 507),
+        refusals=(*BODY_REFUSALS, 403, 404, 409, 429, 507),
     ),
     f"GET {_ONE}": Shape(answers={200: _ROUTER}, refusals=(404,)),
     f"DELETE {_ONE}": Shape(answers={200: _REMOVED}, refusals=(507,)),

@@ -14,9 +14,10 @@ from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.answers import finish, put_bool
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import flag, invalid, read_body, text
-from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
+from jobyard.sessions.topics.find import find_queue, no_topic
 from jobyard.sessions.topics.keys import Key
 from jobyard.sessions.topics.limits import check_routers, check_topics
+from jobyard.sessions.topics.names import check_topic_name
 from jobyard.sessions.topics.reads import read_match
 from jobyard.sessions.topics.topics import page_cursor, page_size, read_cursor
 from jobyard.wire.http1_target import parse_query

@@ -131,6 +131,7 @@ _STATE: Final[Schema] = {
     "properties": {
         **_STATE_FIELDS,
         "incarnation": {**_TEXT, "description": "Another one after a log was made anew."},
+        "read_only": {**_FLAG, "description": "Of _events only."},
         "queue": {
             "type": "object",
             "description": "Of a queue only.",
@@ -534,22 +535,26 @@ def _queue_call(body: Schema, answer: Schema, *, needs_body: bool) -> Shape:
 SHAPES: Final[dict[str, Shape]] = {
     "GET /v0/topics": Shape(query=PAGING, answers={200: _LIST}, refusals=(400,)),
     f"PUT {_ONE}": Shape(
-        WANTED_CONFIG, answers={200: _MADE, 201: _MADE}, refusals=(*BODY_REFUSALS, 409, 429, 507)
+        WANTED_CONFIG,
+        answers={200: _MADE, 201: _MADE},
+        refusals=(*BODY_REFUSALS, 403, 409, 429, 507),
     ),
     f"GET {_ONE}": Shape(answers={200: _STATE}, refusals=(400, 404)),
-    f"DELETE {_ONE}": Shape(query=(_IF_EMPTY,), answers={200: _REMOVED}, refusals=(400, 409, 507)),
+    f"DELETE {_ONE}": Shape(
+        query=(_IF_EMPTY,), answers={200: _REMOVED}, refusals=(400, 403, 409, 507)
+    ),
     f"POST {_ONE}": Shape(
         _WRITE,
         needs_body=True,
         query=(_RETURN_SEQS, _KEY),
         answers={200: _WRITTEN, 201: _WRITTEN},
-        refusals=(*BODY_REFUSALS, 404, 422, 429, 503, 507),
+        refusals=(*BODY_REFUSALS, 403, 404, 422, 429, 503, 507),
     ),
     f"POST {_ONE}/diff": Shape(
         _READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404, 429, 500)
     ),
     f"POST {_ONE}/delete": Shape(
-        _DELETE, needs_body=True, answers={200: _DELETED}, refusals=(*BODY_REFUSALS, 404, 507)
+        _DELETE, needs_body=True, answers={200: _DELETED}, refusals=(*BODY_REFUSALS, 403, 404, 507)
     ),
     f"POST {_ONE}/claim": Shape(
         _CLAIM, needs_body=True, answers={200: _CLAIMED}, refusals=(*_QUEUE, 429)

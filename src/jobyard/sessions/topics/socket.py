@@ -21,9 +21,10 @@ from jobyard.sessions.topics.answers import put_int
 from jobyard.sessions.topics.area import check_name, check_open, check_scope
 from jobyard.sessions.topics.body import array, check_twins, flag, invalid, text
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
-from jobyard.sessions.topics.find import check_topic_name, no_topic
+from jobyard.sessions.topics.find import no_topic
 from jobyard.sessions.topics.keys import READ, WRITE
 from jobyard.sessions.topics.limits import StreamSlot
+from jobyard.sessions.topics.names import check_read_name, check_topic_name
 from jobyard.sessions.topics.reads import LIMIT_MAX
 from jobyard.sessions.topics.watch import (
     BATCH_BYTES_DEFAULT,
@@ -161,6 +162,7 @@ class Socket(Alarm, Talk, Outlet):
             cursors = read_cursors(self._door, self._call, fields, terms, is_lenient=is_lenient)
         else:
             name = self._topic(fields)
+            check_read_name(name)
             cursor = open_cursor(self._door, name, fields, terms)
             if cursor is not None:
                 cursors[name] = cursor
@@ -198,6 +200,7 @@ class Socket(Alarm, Talk, Outlet):
         check_scope(self._call, WRITE)
         check_open(self._call)
         name = self._topic(fields)
+        check_topic_name(name)
         written = write_records(self._door, self._call, name, fields, "", now_ms)
         out = _begin(b"ack", fields)
         out.write(b',"topic":')
@@ -210,7 +213,6 @@ class Socket(Alarm, Talk, Outlet):
         name = text(fields, b"topic", MESSAGE_MAX)
         if not name:
             raise invalid("topic must be given")
-        check_topic_name(name)
         check_name(self._call, name)
         return name
 

@@ -24,8 +24,8 @@ from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.answers import begin, finish, put_bool
 from jobyard.sessions.topics.area import may_see
 from jobyard.sessions.topics.body import invalid, query_flag, read_body
+from jobyard.sessions.topics.events import events_state, is_events
 from jobyard.sessions.topics.find import (
-    check_topic_name,
     drop_topic,
     find_queue,
     incarnation_of,
@@ -36,6 +36,7 @@ from jobyard.sessions.topics.find import (
 )
 from jobyard.sessions.topics.jobs import earliest_seq, written_ms
 from jobyard.sessions.topics.limits import check_topics
+from jobyard.sessions.topics.names import EVENTS, check_read_name, check_topic_name
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import write_texts
 
@@ -98,11 +99,13 @@ def _check_type(name: str, is_type: str, config: TopicConfig) -> None:
 def get_topic(door: TopicsDoor, call: Call) -> None:
     """GET /v0/topics/{topic}."""
     name = call.params[0]
-    check_topic_name(name)
+    check_read_name(name)
     yard = door.yard
     log = yard.logs.get(name)
-    queue = find_queue(yard, name)
-    if log is not None:
+    queue = find_queue(yard, name) if name != EVENTS else None
+    if is_events(yard, name):
+        state = events_state(yard)
+    elif log is not None:
         state = _log_state(door, log, call.now_ms)
     elif queue is not None:
         state = _queue_state(door, queue)
@@ -182,12 +185,17 @@ def _names(call: Call, yard: Yard, prefix: str, after: str) -> list[str]:
             continue
         if is_topic(queue) and is_topic_name(name):
             found.append(name)
+    if is_events(yard, EVENTS) and after < EVENTS and EVENTS.startswith(prefix):
+        found.append(EVENTS)
     return [name for name in found if may_see(call, name)]
 
 
 def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
     log = door.yard.logs.get(name)
-    if log is not None:
+    if name == EVENTS:
+        state = events_state(door.yard)
+        durability = FSYNC
+    elif log is not None:
         state = _log_state(door, log, now_ms)
         durability = log.config.durability
     else:
@@ -222,7 +230,8 @@ def read_cursor(text: str) -> str:
     except (NotBase64, ValueError):
         raise _bad_cursor() from None
     # What is no base64 is passed over when it is decoded.
-    if text and (not is_router_name(after) or page_cursor(after) != text):
+    is_name = is_router_name(after) or after == EVENTS
+    if text and (not is_name or page_cursor(after) != text):
         raise _bad_cursor()
     return after
 

@@ -21,9 +21,11 @@ from jobyard.sessions.http.call import EVENT_STREAM, Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import finish, put_int
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import check_twins, flag, invalid, read_body, text, whole
+from jobyard.sessions.topics.events import is_events
 from jobyard.sessions.topics.feed import Cursor, Feed, Gap, Outlet
-from jobyard.sessions.topics.find import check_topic_name, find_queue, no_topic
+from jobyard.sessions.topics.find import find_queue, no_topic
 from jobyard.sessions.topics.limits import check_watches, hold_stream
+from jobyard.sessions.topics.names import EVENTS, check_read_name
 from jobyard.sessions.topics.reads import BYTES_DEFAULT, LIMIT_DEFAULT, LIMIT_MAX, read_nodes
 from jobyard.sessions.topics.work import RETRY_MS, STREAM_HEADERS, check_accept
 from jobyard.wire.http1_target import parse_query
@@ -89,7 +91,7 @@ def read_cursors(
         raise invalid(f"topics must name 1 to {TOPICS_MAX} topics")
     cursors: dict[str, Cursor] = {}
     for name in names:
-        check_topic_name(name)
+        check_read_name(name)
         check_name(call, name)
         cursor = open_cursor(door, name, _where(inside, name), terms)
         if cursor is not None:
@@ -110,12 +112,15 @@ def _where(topics: JsonFields, name: str) -> JsonFields:
 
 def open_cursor(door: TopicsDoor, name: str, where: JsonFields, terms: Terms) -> Cursor | None:
     """Return a cursor into a topic, if there is such."""
-    log = door.yard.logs.get(name)
-    queue = find_queue(door.yard, name) if log is None else None
-    if log is None and queue is None:
+    yard = door.yard
+    log = yard.logs.get(name)
+    queue = find_queue(yard, name) if log is None and name != EVENTS else None
+    if log is None and queue is None and not is_events(yard, name):
         return None
     from_seq = whole(where, b"from_seq", 0)
     cursor = Cursor(name, log, queue, terms.query(from_seq))
+    if name == EVENTS:
+        cursor.history = yard.journal.history
     if flag(where, b"tail", otherwise=False):
         cursor.query.from_seq = cursor.head_seq()
     cursor.safe_seq = cursor.query.from_seq

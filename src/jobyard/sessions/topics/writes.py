@@ -27,7 +27,6 @@ from jobyard.sessions.topics.body import (
     whole,
 )
 from jobyard.sessions.topics.find import (
-    check_topic_name,
     drop_topic,
     find_queue,
     make_topic,
@@ -37,6 +36,7 @@ from jobyard.sessions.topics.find import (
 from jobyard.sessions.topics.jobs import earliest_seq
 from jobyard.sessions.topics.keys import ADMIN
 from jobyard.sessions.topics.limits import check_bytes, check_topics
+from jobyard.sessions.topics.names import check_topic_name
 from jobyard.wire.json_read import JsonFields, read_object
 from jobyard.wire.json_write import write_int
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL

@@ -1,0 +1,45 @@
+import pytest
+
+from jobyard import build
+from jobyard.engine.onlookers import Onlooker, Onlookers
+
+pytestmark = pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
+
+
+class Counter(Onlooker):
+    """Counts how often it was told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def events_came(self) -> None:
+        self.told += 1
+
+
+def test_all_are_told_once_when_more_is_durable() -> None:
+    onlookers = Onlookers()
+    onlookers.look(5)
+    first, second = Counter(), Counter()
+    onlookers.hold(first, 7)
+    onlookers.look(7)
+    assert first.told == 0
+    onlookers.hold(second, 9)
+    onlookers.look(9)
+    onlookers.look(9)
+    assert (first.told, second.told) == (1, 1)
+    onlookers.drop(first)
+    onlookers.drop(first)
+    onlookers.look(10)
+    assert (first.told, second.told) == (1, 2)
+
+
+def test_who_has_not_found_anything_yet_is_told_again() -> None:
+    onlookers = Onlookers()
+    one = Counter()
+    onlookers.hold(one, 3)
+    onlookers.tell_again()
+    onlookers.look(3)
+    onlookers.look(3)
+    assert one.told == 1
