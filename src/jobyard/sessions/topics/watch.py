@@ -113,15 +113,17 @@ def _where(topics: JsonFields, name: str) -> JsonFields:
 def open_cursor(door: TopicsDoor, name: str, where: JsonFields, terms: Terms) -> Cursor | None:
     """Return a cursor into a topic, if there is such."""
     yard = door.yard
+    # Looked at even where there is no such topic: wrong is wrong.
+    from_seq = whole(where, b"from_seq", 0)
+    is_tail = flag(where, b"tail", otherwise=False)
     log = yard.logs.get(name)
     queue = find_queue(yard, name) if log is None and name != EVENTS else None
     if log is None and queue is None and not is_events(yard, name):
         return None
-    from_seq = whole(where, b"from_seq", 0)
     cursor = Cursor(name, log, queue, terms.query(from_seq))
     if name == EVENTS:
         cursor.history = yard.journal.history
-    if flag(where, b"tail", otherwise=False):
+    if is_tail:
         cursor.query.from_seq = cursor.head_seq()
     cursor.safe_seq = cursor.query.from_seq
     return cursor

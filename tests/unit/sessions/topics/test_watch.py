@@ -103,6 +103,12 @@ def test_a_topic_that_is_not_there_is_refused_or_left_out() -> None:
     assert list(answer["topics"]) == ["a"]
 
 
+def test_lenience_is_for_topics_that_are_not_there_and_not_for_wrong_words() -> None:
+    body = {"topics": {"nothing": {"tail": {}}}}
+    status, answer = Site().ask("POST", "/v0/watch?lenient=true", body)
+    assert (status, answer["error"]["code"]) == (400, "invalid_request")
+
+
 def test_there_are_only_so_many_watches() -> None:
     site = Site()
     site.write("a", 1)
