@@ -92,7 +92,6 @@ class Boot:
 
     def commit(self, now_ms: int, *, is_late: bool) -> None:
         """Commit as the durability class says; a late sync is left under way."""
-        journal = self.journal
         if not self.swarm.is_os:
             if self.late is not None:
                 self.finish_sync()
@@ -109,7 +108,11 @@ class Boot:
             self.begin_sync()
             if not is_late:
                 self.finish_sync()
-        self.gate.release(journal.written)
+        self.release()
+
+    def release(self) -> None:
+        """Let answers of class os go: what they rest on is written."""
+        self.gate.release(self.journal.written)
 
     def are_ids_at_risk(self) -> bool:
         """Tell whether ids were issued past the limit that the disk knows of."""
@@ -140,6 +143,11 @@ class Boot:
         self.journal.mark_durable(late.batch, late.id_limit)
         if not self.swarm.is_os:
             self.gate.release(self.journal.durable)
+        else:
+            self.synced()
+
+    def synced(self) -> None:
+        """Note in class os that a sync is through: nobody waits for one but by asking."""
 
     def add_spare(self) -> None:
         """Make a spare file ahead of need, as a server does while it is idle."""

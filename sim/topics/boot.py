@@ -28,3 +28,17 @@ class TopicsBoot(BunBoot):
         install_bunqueue(routes, area)
         install_topics(routes, TopicsDoor(self.yard, now_ms))
         self.http = HttpEntrance(HttpDoor(self.yard, routes, Stopwatch()))
+
+    def is_sync_due(self, now_ms: int) -> bool:
+        """Tell whether class os owes the disk a sync, or an answer asks for one."""
+        journal = self.journal
+        is_asked = journal.durable < journal.written and self.gate.sync_asked > journal.durable
+        return is_asked or super().is_sync_due(now_ms)
+
+    def synced(self) -> None:
+        """Let the answers go that asked for the disk."""
+        self.release()
+
+    def release(self) -> None:
+        """Let answers of class os go that may, also those that asked for the disk."""
+        self.gate.release_up_to(self.journal.written, self.journal.durable)

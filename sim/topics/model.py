@@ -118,17 +118,18 @@ class TopicsModel(Topics):
             log.trim(self.now)
             wanted = self._state(ask.name, log, len(log.rows))
             wanted["last_write_ts"] = log.last_write or None
+            wanted["last_read_ts"] = answer.body.get("last_read_ts")
             if not log.incarnation:
-                log.incarnation = answer.number("incarnation")
+                log.incarnation = int(str(answer.body.get("incarnation")))
                 if log.incarnation in self.incarnations:
                     raise Violation("reply", f"{ask}: {log.incarnation} was another log")
                 self.incarnations.add(log.incarnation)
-            wanted["incarnation"] = log.incarnation
-            wanted["last_read_ts"] = answer.body.get("last_read_ts")
+            wanted["incarnation"] = str(log.incarnation)
         else:
             queue = self._there(self.queues.get(ask.name))
             wanted = self._state(ask.name, queue, len(queue.jobs))
-            wanted["last_write_ts"] = wanted["last_read_ts"] = None
+            for key in ("last_write_ts", "last_read_ts"):
+                wanted[key] = answer.body.get(key)
             names = ("ready", "in_flight", "delayed")
             counts: Told = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jobyard.journal.gate import Outbox
 from sim.network import Ear, Mouth
@@ -16,16 +16,25 @@ if TYPE_CHECKING:
     from sim.topics.boot import TopicsBoot
     from sim.topics.nouns import Ask
 
-# A log or queue by its name and incarnation, and the newest of its seqs that an answer tells.
+# A log by its name and incarnation, and the newest of its seqs that an answer tells.
 Disclosed = tuple[str, int, int]
+
+
+class Promise(NamedTuple):
+    """What an answer rests on, and what it tells.
+
+    If `is_synced`, its batch must be on the disk, whatever the class of the server is.
+    """
+
+    batch: int
+    is_synced: bool
+    told: Disclosed | None
 
 
 class HttpLine:
     """A session, what was asked on it, and the bytes in between."""
 
-    def __init__(
-        self, boot: TopicsBoot, number: int, delivered: Callable[[int, Disclosed | None], None]
-    ) -> None:
+    def __init__(self, boot: TopicsBoot, number: int, delivered: Callable[[Promise], None]) -> None:
         self.number = number
         self.ear = Ear(boot.stirred)
         self.session = boot.http.enter(self.ear)
@@ -35,8 +44,8 @@ class HttpLine:
         self._held = bytearray()
         self._received_size = 0
         self._said_size = 0
-        # (size of all answers up to this one, the batch it rests on, what it tells).
-        self._promises: list[tuple[int, int, Disclosed | None]] = []
+        # (size of all answers up to this one, what it rests on).
+        self._promises: list[tuple[int, Promise]] = []
 
     def collect(self) -> list[tuple[Answer, bytes]]:
         """Take what the session wrote, answer by answer."""
@@ -54,12 +63,20 @@ class HttpLine:
             at = stop
         return answers
 
-    def hand(self, data: bytes, batch: int, told: Disclosed | None) -> None:
-        """Give a checked answer to the gate; it rests on a batch."""
+    def hand(self, data: bytes, promise: Promise) -> None:
+        """Give a checked answer to the gate."""
+        session = self.session
         self._held += data
         self._said_size += len(data)
-        self._promises.append((self._said_size, batch, told))
-        self._outbox.hand(data, self.session.awaits)
+        self._promises.append((self._said_size, promise))
+        if session.awaits_synced > 0:
+            self._outbox.hand_synced(data, session.awaits, session.awaits_synced)
+        else:
+            self._outbox.hand(data, session.awaits)
+
+    def handed(self) -> None:
+        """Note that all answers there are were given to the gate."""
+        self.session.awaits_synced = 0
 
     def _deliver(self, data: bytes) -> None:
         if not self._held.startswith(data):
@@ -67,8 +84,7 @@ class HttpLine:
         del self._held[: len(data)]
         self._received_size += len(data)
         while self._promises and self._promises[0][0] <= self._received_size:
-            _, batch, told = self._promises.pop(0)
-            self._delivered(batch, told)
+            self._delivered(self._promises.pop(0)[1])
 
     def close(self, now_ms: int) -> None:
         """End the connection; answers not delivered are lost."""

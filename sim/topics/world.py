@@ -17,7 +17,7 @@ from sim.topics.boot import TopicsBoot
 from sim.topics.checkers import check_books, check_topics
 from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
-from sim.topics.network import Disclosed, HttpLine
+from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
 
@@ -147,7 +147,7 @@ class TopicsWorld(BunWorld):
     def open_http(self) -> HttpLine:
         """Let one more client in."""
         self._connections_total += 1
-        line = HttpLine(self.topics_boot, self._connections_total, self._told_seq)
+        line = HttpLine(self.topics_boot, self._connections_total, self._reached_client)
         self.http_lines.append(line)
         return line
 
@@ -214,6 +214,7 @@ class TopicsWorld(BunWorld):
     def _take_answers(self, line: HttpLine) -> None:
         for answer, data in line.collect():
             self._answered(line, answer, data)
+        line.handed()
 
     def _answered(self, line: HttpLine, answer: Answer, data: bytes) -> None:
         self.note(f"{line.number}> {answer.status} {str(answer.body)[:200]}")
@@ -226,13 +227,20 @@ class TopicsWorld(BunWorld):
         head = answer.body.get("head_seq")
         if log is not None and isinstance(head, int):
             told = (ask.name, int(log.incarnation), head)
-        line.hand(data, batch, told)
+        topic = self.topics.logs.get(ask.name) or self.topics.queues.get(ask.name)
+        is_synced = topic is not None and topic.config.fields["durability"] == "fsync"
+        line.hand(data, Promise(batch, is_synced, told))
 
-    def _told_seq(self, batch: int, told: Disclosed | None) -> None:
-        """Note what reaches a client."""
-        self._delivered(batch)
-        if told is not None:
-            name, incarnation, seq = told
+    def _reached_client(self, promise: Promise) -> None:
+        """See that what reaches a client rests on what is safe, and note what it tells."""
+        self._delivered(promise.batch)
+        if promise.is_synced and promise.batch > self.promises.synced:
+            self.reach("synced though others are only written")
+            if not self.disk.is_safe(promise.batch):
+                raise Violation("answer before its record", f"batch {promise.batch} of class fsync")
+            self.promises.synced = promise.batch
+        if promise.told is not None:
+            name, incarnation, seq = promise.told
             place = (name, incarnation)
             self._disclosed[place] = max(self._disclosed.get(place, 0), seq)
 
