@@ -53,8 +53,9 @@ class Topic(OpenYard):
         *,
         given: TopicConfig | None = None,
         segment_size: int = 1 << 16,
+        ids_ahead: bool = False,
     ) -> None:
-        super().__init__(storage, now_ms, segment_size=segment_size)
+        super().__init__(storage, now_ms, segment_size=segment_size, ids_ahead=ids_ahead)
         self.memory = storage
         if "t" not in self.yard.queues:
             claims.open_topic_queue(self.yard, "t", given or config(), now_ms)

@@ -153,6 +153,9 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     journal.ledger.forget_queue(queue)
     queue.number = 0
     queue.next_seq = 1
+    queue.seq_limit = 1
+    queue.limit_before = 1
+    queue.limit_batch = 0
     if isinstance(stock.cohort, Alarm):
         yard.disarm(stock.cohort)
         stock.cohort.ring(now_ms)

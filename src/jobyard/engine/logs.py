@@ -25,7 +25,7 @@ from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.log_record import LABEL_SIZE_MAX, Erased, head_bytes, log_length
 from jobyard.journal.record import ENTRY_SIZE
 from jobyard.model.entry import CONFIG
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.log import (
     CAP,
     MIXED,
@@ -46,8 +46,6 @@ from jobyard.model.log import (
 from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
 from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
-# Seqs reserved ahead at the least; a crash leaves out no more than twice as many.
-SEQ_BLOCK: Final = 4096
 # Records whose time is over are let go of this often when nobody reads or appends.
 TRIM_MS: Final = 1000
 

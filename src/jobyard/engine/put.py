@@ -12,13 +12,14 @@ from jobyard.engine.bus import DUPLICATED, PUSHED, Event
 from jobyard.engine.floors import floors_room, remember_floors
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import POLICIES_MAX, Yard
-from jobyard.errors import NameTaken, YardFull
+from jobyard.errors import NameTaken, StorageFull, YardFull
+from jobyard.journal.journal import Journal
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
 from jobyard.model.entry import POLICY
 from jobyard.model.extra import Extra, size_of
 from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
@@ -251,10 +252,8 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
-        elif queue.config is not None and i64(queue.segment) != journal.hot.number:
-            # Every segment with jobs of a topic tells how far its seqs had come: none is given
-            # twice, even when the last job that had one was let go with its segment.
-            journal.append_name(queue, queue.name.encode())
+        elif queue.config is not None:
+            _tell_seqs(journal, queue, seq)
         journal.append_put(job, body)
     yard.bodies.keep(job)
     yard.apply_put(job, state)
@@ -263,6 +262,41 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     if yard.bus.is_on:
         yard.bus.tell(Event(PUSHED, queue, job, now_ms))
     return job
+
+
+def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
+    """See that a seq of a topic is not given twice, whatever is let go of or lost."""
+    # Every segment with jobs of a topic tells how far its seqs had come, even when the last job
+    # that had one was let go with its segment.
+    is_due = i64(queue.segment) != journal.hot.number
+    if journal.is_answered_early() and not queue.is_synced:
+        # What is answered may be lost: seqs are reserved ahead, and the rest is left out then.
+        if journal.durable >= queue.limit_batch:
+            queue.limit_before = queue.seq_limit
+        if seq + SEQ_BLOCK // 2 > queue.seq_limit:
+            queue.seq_limit = seq + SEQ_BLOCK
+            is_due = True
+        if is_due:
+            journal.append_name(queue, queue.name.encode())
+            queue.limit_batch = journal.open_number
+        if seq >= queue.limit_before:
+            journal.sync_wanted = max(journal.sync_wanted, queue.limit_batch)
+    elif is_due:
+        journal.append_name(queue, queue.name.encode())
+
+
+def give_back_seqs(yard: Yard) -> None:
+    """Reserve no more seqs than were given: the server stops in good order."""
+    journal = yard.journal
+    for queue in yard.queues.values():
+        if queue.seq_limit > queue.next_seq and queue.number != 0:
+            limit = queue.seq_limit
+            queue.seq_limit = queue.next_seq
+            try:
+                journal.append_name(queue, queue.name.encode())
+            except StorageFull:
+                queue.seq_limit = limit
+                return
 
 
 def _name_room(queue: Queue) -> i64:

@@ -424,7 +424,8 @@ class Replay:
         # The weight of a name counts with the name it was written under.
         self._journal.ledger.forget_queue(queue)
         queue.name = data[pos + 24 : pos + 24 + size].decode()
-        queue.next_seq = max(queue.next_seq, read_i64_le(data, pos + 16))
+        # Also where an earlier record had reserved more: a stop in good order gives that back.
+        queue.next_seq = read_i64_le(data, pos + 16)
         self._journal.ledger.hold_queue(queue, segment)
         self._journal.next_queue = max(self._journal.next_queue, number + 1)
 

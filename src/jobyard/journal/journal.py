@@ -255,7 +255,7 @@ class Journal(Batches):
         self._append_name(queue, name)
 
     def _append_name(self, queue: Queue, name: bytes) -> None:
-        write_queue(self._part1, queue.number, queue.next_seq, name)
+        write_queue(self._part1, queue.number, queue.told_seq(), name)
         self.records_count += 1
         self.ledger.hold_queue(queue, self.hot)
 
@@ -264,7 +264,7 @@ class Journal(Batches):
         segment = i64(queue.segment)
         self.ledger.forget_queue(queue)
         if self.history.is_on and segment != 0:
-            name = PastName(queue.number, queue.name, queue.next_seq, self.next_record())
+            name = PastName(queue.number, queue.name, queue.told_seq(), self.next_record())
             self.history.retire(name, self.segments[segment])
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:

@@ -174,7 +174,7 @@ class Saved:
 
     def _encode_names(self, part1: BytesWriter) -> None:
         for queue in self.queues:
-            write_queue(part1, queue.number, queue.next_seq, queue.name.encode())
+            write_queue(part1, queue.number, queue.told_seq(), queue.name.encode())
         for name in self.names:
             write_queue(part1, name.number, name.next_seq, name.name.encode())
 

@@ -33,3 +33,7 @@ BACKLOG_MAX: Final = 64 << 20
 
 # Firings of timers per turn: about 2 ms of work, so that no burst of timers starves the sockets.
 FIRINGS_PER_TURN: Final = 2000
+
+# Seqs of a topic that are reserved ahead at the least where an answer may precede the sync; a crash
+# leaves out no more than twice as many.
+SEQ_BLOCK: Final = 4096

@@ -143,6 +143,11 @@ class Queue(Item):
         # Segment that holds the record of its name.
         self.segment: i32 = 0
         self.next_seq: i64 = 1
+        # Up to where seqs are reserved ahead; how much of that is on the disk for certain, and the
+        # batch that brings the rest there.
+        self.seq_limit: i64 = 1
+        self.limit_before: i64 = 1
+        self.limit_batch: i64 = 0
         self.endings: i64 = 0
         self.ready = Heap()
         self.delayed = Heap()
@@ -183,6 +188,10 @@ class Queue(Item):
         self.total_count: i64 = 0
         self.finished_count: i64 = 0
         self.pauses_count: i64 = 0
+
+    def told_seq(self) -> i64:
+        """Return what a restart must take for the next seq, so that none is given twice."""
+        return max(self.next_seq, self.seq_limit)
 
     def jobs_count(self) -> i64:
         """Return the number of jobs in any state."""

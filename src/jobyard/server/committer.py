@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.put import give_back_seqs
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
@@ -309,6 +310,7 @@ class Committer(Commits):
         journal = self._journal
         self._worker.stop()
         self._worker.collect()
+        give_back_seqs(self._yard)
         journal.append_clean()
         journal.close()
         self._gate.release(journal.durable)

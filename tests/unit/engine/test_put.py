@@ -1,13 +1,15 @@
 import pytest
 
+from jobyard.engine.claims import drop_topic_queue, open_topic_queue
 from jobyard.engine.move import remove
-from jobyard.engine.put import Wish, enter, intern, make_room, room_for
+from jobyard.engine.put import Wish, enter, give_back_seqs, intern, make_room, room_for
 from jobyard.errors import YardFull
 from jobyard.model.extra import Extra
 from jobyard.model.job import BUNQUEUE, DELAYED, LEASED, MSGPACK, READY
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.policy import LIFO, Policy
 from tests.support.memory_storage import MemoryStorage
+from tests.support.topics import Topic, config
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
 
@@ -176,3 +178,66 @@ def test_a_policy_that_was_forgotten_is_written_down_again() -> None:
     found = again.yard.jobs.get(job.id)
     assert found is not None
     assert found.policy.name == "known"
+
+
+# -- seqs of topics where an answer may precede the sync -------------------------------------------
+
+
+def write_only(site: Topic) -> None:
+    """Hand what was appended to the kernel, and sync only where seqs or ids would be at risk."""
+    site.journal.seal_batch()
+    site.journal.write_pending()
+    if site.journal.ids_at_risk():
+        site.commit()
+
+
+def test_seqs_of_a_queue_that_were_answered_are_not_given_again() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, ids_ahead=True, segment_size=1 << 19)
+    synced = 0
+    for turn in range(50):
+        done = site.write(*[b"{}"] * 199)
+        site.ack(*site.claimed(most=150))
+        before = site.journal.durable
+        write_only(site)
+        synced += site.journal.durable > before
+        if turn % 5 == 0:
+            lost = Topic(storage.cut_off(), site.now_ms, ids_ahead=True, segment_size=1 << 19)
+            assert lost.t.next_seq > done.last_seq, turn
+    recount(lost.yard)
+    assert 0 < synced < 25, "a sync for nearly every write"
+    site.compact()
+    assert Topic(storage.cut_off(), site.now_ms, ids_ahead=True).t.next_seq > done.last_seq
+
+
+def test_a_stop_in_good_order_gives_reserved_seqs_back() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, ids_ahead=True)
+    site.write(b"1", b"2")
+    give_back_seqs(site.yard)
+    site.journal.append_clean()
+    site.journal.close()
+    again = Topic(storage.cut_off(), site.now_ms, ids_ahead=True)
+    assert again.t.next_seq == 3
+    assert again.write(b"3").first_seq == 3
+    write_only(again)
+    assert isinstance(again.storage, MemoryStorage)
+    assert Topic(again.storage.cut_off(), site.now_ms, ids_ahead=True).t.next_seq > 4
+
+
+def test_seqs_are_reserved_for_no_queue_that_waits_for_its_syncs() -> None:
+    for ids_ahead, given in ((True, config(durable=True)), (False, config())):
+        site = Topic(MemoryStorage(), given=given, ids_ahead=ids_ahead)
+        site.write(b"1")
+        assert site.t.seq_limit == 1
+        assert site.journal.sync_wanted == 0
+        assert site.again().t.next_seq == 2
+
+
+def test_a_queue_made_anew_begins_at_the_first_seq() -> None:
+    site = Topic(MemoryStorage(), ids_ahead=True)
+    site.write(b"1")
+    drop_topic_queue(site.yard, site.t, site.now_ms)
+    open_topic_queue(site.yard, "t", config(), site.now_ms)
+    assert site.write(b"1").first_seq == 1
+    assert site.t.seq_limit > 1

@@ -485,6 +485,16 @@ def test_a_stop_makes_everything_durable_and_lets_it_go(durability: str) -> None
     assert again.connect().say(b"reserve\r\n") == b"RESERVED 1 4\r\nlast\r\n"
 
 
+def test_a_stop_leaves_no_gap_in_the_seqs_of_a_topic() -> None:
+    desk = Desk(OS)
+    open_topic_queue(desk.site.yard, "default", config(), NOW_MS)
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    desk.committer.stop()
+    again = OpenYard(desk.storage.cut_off(), ids_ahead=True)
+    assert again.yard.queues["default"].next_seq == 2
+
+
 def test_a_stop_waits_for_the_sync_under_way() -> None:
     desk = Desk()
     desk.slow_down()
