@@ -145,7 +145,7 @@ def _whole(given: dict[str, object], key: str, otherwise: int, most: int) -> int
     if value is None:
         return otherwise
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadConfig(f"{key} must be a whole number of at least 0")
+        raise BadConfig(f"{key} must be a whole number from 0 to {most}")
     return value
 
 

@@ -174,6 +174,7 @@ class Server:
             "recovered",
             jobs=self._yard.jobs.count,
             queues=len(self._yard.queues),
+            logs=len(self._yard.logs),
             records=recovered.records_count,
             segments=recovered.segments_count,
             seconds=round(took_s, 3),

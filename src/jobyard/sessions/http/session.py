@@ -280,14 +280,14 @@ class HttpSession(Session):
         try:
             self._dispatch(call, segments)
         except HttpRefused as refused:
-            self._refuse(call, area, refused)
+            self._refuse(call, refused)
         except (YardFull, StorageFull):
-            self._refuse(call, area, HttpRefused(507, "storage_full", "the disk is full"))
+            self._refuse(call, HttpRefused(507, "storage_full", "the disk is full"))
         except TextDamaged as damage:
-            self._refuse(call, area, corrupt(damage))
+            self._refuse(call, corrupt(damage))
         except Refused as refused:
             # Whatever else a verb refuses, in its own words.
-            self._refuse(call, area, HttpRefused(400, "invalid_request", str(refused)))
+            self._refuse(call, HttpRefused(400, "invalid_request", str(refused)))
 
     def _dispatch(self, call: Call, segments: list[str] | None) -> None:
         if segments is None:
@@ -309,14 +309,16 @@ class HttpSession(Session):
         route.serve(call)
 
     def _other_method(self, call: Call, node: Node) -> None:
-        allow = f"Allow: {allowed_methods(node)}\r\n".encode()
+        methods = allowed_methods(node)
+        allow = f"Allow: {methods}\r\n".encode()
         if call.request.method != "OPTIONS":
-            raise HttpRefused(405, "method_not_allowed", "not this method", headers=allow)
+            message = f"this path takes {methods}"
+            raise HttpRefused(405, "method_not_allowed", message, headers=allow)
         call.answer(204, b"", "", allow)
 
-    def _refuse(self, call: Call, area: Area, refused: HttpRefused) -> None:
+    def _refuse(self, call: Call, refused: HttpRefused) -> None:
         assert not call.is_streaming
-        call.answer(refused.status, area.refusal(refused), JSON, refused.headers)
+        call.answer(refused.status, _area_of(call).refusal(refused), JSON, refused.headers)
 
     # -- answers -------------------------------------------------------------------------------
 

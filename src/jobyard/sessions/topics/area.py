@@ -61,7 +61,8 @@ class TopicsArea(Area):
         key = find_key(keys, _shown_key(call, route))
         if key is None:
             challenge = b"WWW-Authenticate: Bearer\r\n"
-            raise HttpRefused(401, "unauthorized", "a key is needed", headers=challenge)
+            needed = "a key is needed: Authorization: Bearer KEY"
+            raise HttpRefused(401, "unauthorized", needed, headers=challenge)
         if route.action != ANY_KEY and not key.may(route.action):
             raise HttpRefused(403, "forbidden", f"this key may not {route.action}")
         call.identity = key

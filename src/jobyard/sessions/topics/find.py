@@ -16,7 +16,7 @@ from jobyard.sessions.topics.names import EVENTS, check_read_name, check_topic_n
 
 def no_topic(name: str) -> HttpRefused:
     """Return the refusal of a call about a topic that is not there."""
-    return HttpRefused(404, "topic_not_found", f"there is no topic {name}")
+    return HttpRefused(404, "topic_not_found", f"there is no topic {name}; a PUT makes it")
 
 
 def is_topic(queue: Queue) -> bool:

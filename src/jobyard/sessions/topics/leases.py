@@ -189,7 +189,7 @@ def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease])
         call.await_batch(lease.job.batch, is_synced=queue.is_synced)
     put_int(out, b'],"count":', len(taken))
     put_int(out, b',"ready":', claims.counts(queue).ready)
-    finish(call, out)
+    finish(call, out, is_claim=True)
 
 
 def ack(door: TopicsDoor, call: Call) -> None:

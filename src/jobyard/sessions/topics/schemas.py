@@ -47,6 +47,7 @@ PERFORMANCE: Final[Schema] = {
     "properties": {
         "server_total_ms": _NUMBER,
         "fsync_ms": {**_NUMBER, "description": "How long the disk takes, if it was waited for."},
+        "throttle_wait_ms": {**_NUMBER, "description": "How long a claim was held back."},
     },
 }
 
@@ -571,5 +572,6 @@ SHAPES: Final[dict[str, Shape]] = {
     ),
     "GET /v0/health": Shape(answers={200: _HEALTH}),
     "GET /v0/ready": Shape(answers={200: _READY}, refusals=(503,)),
+    "GET /readyz": Shape(answers={200: _READY}, refusals=(503,)),
     "GET /v0/metrics": Shape(answers={200: _METRICS}, texts=("text/plain",)),
 }

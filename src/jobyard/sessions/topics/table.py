@@ -57,6 +57,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("GET", "/v0/ws", socket.open_socket, ANY_KEY, "Follow topics and write to them"),
         ("GET", "/v0/health", health.health, OPEN, "Tell that the server is up"),
         ("GET", "/v0/ready", health.ready, OPEN, "Tell that the server serves"),
+        ("GET", "/readyz", health.ready, OPEN, "Tell that the server serves"),
         ("GET", "/v0/metrics", health.metrics, READ, "Show counters"),
     ):
         routes.add(

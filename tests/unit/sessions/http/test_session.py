@@ -186,7 +186,7 @@ def test_a_head_request_gets_the_head_alone() -> None:
         (get("/nowhere"), b"404", b"not_found: there is nothing at this path"),
         (get("/hello/a/b"), b"404", b"not_found: there is nothing at this path"),
         (get("/hello/%ff"), b"400", b"invalid_request: the path is malformed"),
-        (PUT, b"405", b"method_not_allowed: not this method"),
+        (PUT, b"405", b"method_not_allowed: this path takes GET, HEAD, OPTIONS, POST"),
         (get("/secret"), b"401", b"unauthorized: no"),
         (get("/no"), b"409", b"conflict: not so"),
         (get("/never"), b"400", b"invalid_request: the verb says no"),

@@ -57,6 +57,11 @@ def test_a_claim(site: BareTopics, api: Caller) -> None:
     assert api.claim("q") == {"topic": "q", "claimed": [], "count": 0, "ready": 0}
 
 
+def test_a_claim_tells_that_nobody_held_it_back(api: Caller, queue: str) -> None:
+    found = api.post(f"{queue}/claim", {"node": "w"}).json
+    assert found["performance"]["throttle_wait_ms"] == 0
+
+
 def test_jobs_are_claimed_in_order_and_by_one_only(api: Caller, queue: str) -> None:
     assert seqs(api.claim(queue, max=2)) == [1, 2]
     assert seqs(api.claim(queue, max=2, node="x")) == [3, 4]

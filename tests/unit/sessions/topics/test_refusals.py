@@ -193,7 +193,8 @@ def test_a_server_in_drain_mode_takes_nothing_new(site: BareTopics, api: Caller)
         answer = site.api.post(path, BODY)
         assert answer.refusal == (503, "shutting_down")
         assert answer.headers["retry-after"] == "1"
-    assert site.api.ask("GET", "/v0/ready").refusal == (503, "shutting_down")
+    for path in ("/v0/ready", "/readyz"):
+        assert site.api.ask("GET", path).refusal == (503, "shutting_down")
     assert site.api.ask("GET", "/v0/health").status == 200
     assert site.api.claim("q")["count"] == 1
     assert site.api.ok("q/ack", {"node": "w", "seqs": [1]})["acked"] == 1
@@ -214,9 +215,10 @@ def test_the_server_is_up(site: BareTopics) -> None:
 def test_the_server_is_ready(api: Caller) -> None:
     api.put("a")
     api.put("b", type="queue")
-    answer = api.ask("GET", "/v0/ready")
-    assert answer.status == 200
-    assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 2}
+    for path in ("/v0/ready", "/readyz"):
+        answer = api.ask("GET", path)
+        assert answer.status == 200
+        assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 2}
 
 
 def test_counters_as_json(site: BareTopics, api: Caller) -> None:
