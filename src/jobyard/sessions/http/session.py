@@ -14,9 +14,11 @@ from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver, corrupt
 from jobyard.sessions.http.door import (
+    BODIES_MAX,
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
     HEAD_MS_MAX,
+    LARGE_BODY,
     HttpDoor,
 )
 from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
@@ -89,6 +91,8 @@ class HttpSession(Session):
         self._hurry = Hurry(self)
         self._since_ms: i64 = 0
         self._came: i64 = 0
+        # As the door counts it.
+        self._held: i64 = 0
         door.sessions_count += 1
 
     # -- the session ---------------------------------------------------------------------------
@@ -112,7 +116,26 @@ class HttpSession(Session):
         reader.feed(data)
         if (reader.is_in_head or reader.is_in_body) and self._hurry.pos < 0:
             self.door.yard.arm(self._hurry, now_ms + HEAD_MS_MAX)
+        self._weigh(reader.held_bytes)
+        if self._held > LARGE_BODY and self.door.held_bytes > BODIES_MAX:
+            self._refuse_large(now_ms)
         self._go_on(now_ms)
+
+    def _weigh(self, held: i64) -> None:
+        self.door.held_bytes += held - self._held
+        self._held = held
+
+    def _refuse_large(self, now_ms: i64) -> None:
+        """Give up a large request while too many of them come at once."""
+        if self._call is not None or self.door.held_bytes <= self.door.body_max:
+            return
+        detail: dict[str, object] = {"limit": "bodies", "max": BODIES_MAX}
+        message = "too many large bodies are on their way"
+        soon = b"Retry-After: 1\r\n"
+        self._refuse_unread(HttpRefused(429, "throttled", message, detail, soon))
+        self._weigh(0)
+        self._reader = HttpReader(0)
+        self._linger(now_ms)
 
     def look_at_request(self, now_ms: i64) -> None:
         """Cut off a client that sends a request too slowly."""
@@ -162,7 +185,12 @@ class HttpSession(Session):
             return
         code = _CODES.get(refusal.status, "invalid_request")
         self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
-        if refusal.status in (413, 431) and not self._input_ended:
+        if refusal.status in (413, 431):
+            self._linger(now_ms)
+
+    def _linger(self, now_ms: i64) -> None:
+        """Listen on for a while to one who was refused, and hear nothing."""
+        if not self._input_ended:
             self._is_lingering = True
             self.is_finished = False
             self.door.yard.disarm(self._hurry)
@@ -176,7 +204,7 @@ class HttpSession(Session):
                 refused.status,
                 area.refusal(refused),
                 JSON,
-                area.headers(),
+                area.headers() + refused.headers,
                 keep_alive=False,
                 is_head=False,
                 is_1_0=False,
@@ -234,6 +262,7 @@ class HttpSession(Session):
         self.is_finished = True
         self.door.yard.disarm(self._hurry)
         self.door.sessions_count -= 1
+        self._weigh(0)
         other = self._other
         if other is not None:
             self._other = None
