@@ -91,6 +91,8 @@ class Config:
     cors_origin: str = "*"
     #: Keys of the topics API, `key[:scopes[:prefixes]]`, separated by commas; empty for none.
     topics_key: str = ""
+    #: Ask for a key also of who wants to know whether the server is well.
+    probe_auth: bool = False
     #: What the topics API lets its callers use up; each 0 for no limit.
     max_topics: int = 100_000
     max_routers: int = 10_000
@@ -163,6 +165,7 @@ ORIGINAL_VARIABLES: Final = {
     "METRICS_AUTH": "metrics_auth",
     "CORS_ALLOW_ORIGIN": "cors_origin",
     "TOPICS_API_KEYS": "topics_key",
+    "TOPICS_PROBE_AUTH": "probe_auth",
     "TOPICS_ALLOW_INSECURE_NO_AUTH": "allow_public_bind",
     **{f"TOPICS_{name.upper()}": name for name in TOPICS_LIMITS},
     "RATE_LIMIT_MAX_REQUESTS": "request_limit",
@@ -320,6 +323,11 @@ SETTINGS: Final = (
         Words("K,..."),
         "Keys of which a topics client must know one: KEY, KEY:SCOPES or KEY:SCOPES:PREFIXES "
         "(also TOPICS_API_KEYS).",
+    ),
+    Setting(
+        "probe_auth",
+        Switch(),
+        "Ask for such a key at /v0/health, /v0/ready and /readyz too (also TOPICS_PROBE_AUTH).",
     ),
     *(
         Setting(

@@ -104,6 +104,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "metrics_auth": ("true", True),
         "cors_origin": ("https://example.com", "https://example.com"),
         "topics_key": ("k:read", "k:read"),
+        "probe_auth": ("yes", True),
         **dict.fromkeys(TOPICS_LIMITS, ("7", 7)),
         "request_limit": ("500", 500),
         "request_window_ms": ("1000", 1000),

@@ -125,6 +125,7 @@ class Server:
         self._time_answers()
         topics = TopicsDoor(self._yard, now_ms)
         topics.keys = read_keys(config.topics_key)
+        topics.guards_probes = config.probe_auth
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
         set_limits(config, self._http, topics.limits)
         self._entrances: dict[str, Entrance] = {

@@ -16,6 +16,8 @@ _BEARER: Final = "bearer "
 ANYTHING: Final = "*/*"
 # Any key will do: what it opens is asked later.
 ANY_KEY: Final = "any"
+# What asks whether the server is well; open to everybody unless the server is told otherwise.
+PROBE: Final = "probe"
 # What a topic may be called.
 NAME: Final[Schema] = {
     "title": "TopicName",
@@ -50,7 +52,7 @@ class TopicsArea(Area):
 
     def admit(self, call: Call, route: Route) -> None:
         """Refuse a caller without a key, or whose key does not open this."""
-        if route.action == OPEN:
+        if self._is_open(route):
             return
         accept = call.header("accept")
         if accept and accept not in (ANYTHING, JSON) and not route.is_stream:
@@ -63,7 +65,7 @@ class TopicsArea(Area):
             challenge = b"WWW-Authenticate: Bearer\r\n"
             needed = "a key is needed: Authorization: Bearer KEY"
             raise HttpRefused(401, "unauthorized", needed, headers=challenge)
-        if route.action != ANY_KEY and not key.may(route.action):
+        if route.action not in (ANY_KEY, PROBE) and not key.may(route.action):
             raise HttpRefused(403, "forbidden", f"this key may not {route.action}")
         call.identity = key
         if "{topic}" in route.pattern:
@@ -90,13 +92,16 @@ class TopicsArea(Area):
 
     def refusals(self, route: Route) -> tuple[int, ...]:
         """Return the statuses of answers that say no to any route."""
-        return () if route.action == OPEN else (406,)
+        return () if self._is_open(route) else (406,)
 
     def scopes(self, route: Route) -> list[str] | None:
         """Return what a caller's key must allow; None if no key is asked for."""
-        if not self.door.keys or route.action == OPEN:
+        if not self.door.keys or self._is_open(route):
             return None
-        return [] if route.action == ANY_KEY else route.action.split("+")
+        return [] if route.action in (ANY_KEY, PROBE) else route.action.split("+")
+
+    def _is_open(self, route: Route) -> bool:
+        return route.action == OPEN or (route.action == PROBE and not self.door.guards_probes)
 
 
 def _check_accept(accept: str, call: Call, route: Route) -> None:

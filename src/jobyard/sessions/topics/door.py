@@ -50,6 +50,8 @@ class TopicsDoor:
         self.started_ms: i64 = now_ms
         # None: everybody may do everything.
         self.keys: list[Key] = []
+        # Whoever asks whether the server is well must show a key too.
+        self.guards_probes: bool = False
         self.lots = Lots()
         self.news = QueueNews(yard.bus)
         self.watches: dict[str, Watch] = {}

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from jobyard.sessions.http.routes import OPEN, Route, Routes
+from jobyard.sessions.http.routes import Route, Routes
 from jobyard.sessions.topics import (
     export,
     health,
@@ -16,7 +16,7 @@ from jobyard.sessions.topics import (
     work,
     writes,
 )
-from jobyard.sessions.topics.area import ANY_KEY, TopicsArea
+from jobyard.sessions.topics.area import ANY_KEY, PROBE, TopicsArea
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.export_schemas import EXPORT_SHAPES
 from jobyard.sessions.topics.follow_schemas import FOLLOW_SHAPES
@@ -55,9 +55,9 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("DELETE", router, routers.delete_router, DELETE, "Remove a router"),
         ("POST", "/v0/watch", watch.create, READ, "Begin to watch topics"),
         ("GET", "/v0/ws", socket.open_socket, ANY_KEY, "Follow topics and write to them"),
-        ("GET", "/v0/health", health.health, OPEN, "Tell that the server is up"),
-        ("GET", "/v0/ready", health.ready, OPEN, "Tell that the server serves"),
-        ("GET", "/readyz", health.ready, OPEN, "Tell that the server serves"),
+        ("GET", "/v0/health", health.health, PROBE, "Tell that the server is up"),
+        ("GET", "/v0/ready", health.ready, PROBE, "Tell that the server serves"),
+        ("GET", "/readyz", health.ready, PROBE, "Tell that the server serves"),
         ("GET", "/v0/metrics", health.metrics, READ, "Show counters"),
     ):
         routes.add(

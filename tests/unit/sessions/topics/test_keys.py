@@ -84,6 +84,16 @@ def test_without_a_key_only_health_is_told(
             assert answer.status == 200
 
 
+def test_probes_need_a_key_where_they_are_guarded(guarded: BareTopics) -> None:
+    guarded.topics.guards_probes = True
+    for path in ("/v0/health", "/v0/ready", "/readyz"):
+        assert guarded.api.ask("GET", path).refusal == (401, "unauthorized")
+        shown = {"Authorization": "Bearer all"}
+        assert guarded.api.ask("GET", path, None, shown).status == 200
+    described = guarded.api.ask("GET", "/openapi.json").json["paths"]["/v0/health"]["get"]
+    assert described["security"]
+
+
 @pytest.mark.parametrize("shown", ["Bearer all", "bearer all", "BEARER  all "])
 def test_how_a_key_is_shown(guarded: BareTopics, shown: str) -> None:
     assert guarded.api.ask("GET", "/v0/topics", None, {"Authorization": shown}).status == 200
