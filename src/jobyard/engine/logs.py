@@ -71,7 +71,8 @@ class TrimAlarm(Alarm):
 
 def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     """See that records go in time though nobody reads or appends."""
-    ttl_ms: i64 = log.config.ttl_ms
+    # Longer than any timer is as good as for ever, and leaves room for a sum.
+    ttl_ms: i64 = min(log.config.ttl_ms, NEVER_MS // 2)
     if ttl_ms == 0 or log.count == 0:
         return
     if log.alarm is None:

@@ -12,6 +12,7 @@ from jobyard.engine.logs import (
     set_config,
 )
 from jobyard.errors import YardFull
+from jobyard.model.limits import NEVER_MS
 from jobyard.model.log import LogReader, LogTopic, TopicFull, WriteTooLarge
 from jobyard.model.log_chunk import CHUNK_ROWS
 from jobyard.model.topic import EPHEMERAL, FSYNC
@@ -263,6 +264,14 @@ def test_a_cursor_ahead_of_the_log_starts_over() -> None:
     assert page.tombstone.reason == "recreated"
     assert seqs(page) == [1, 2]
     assert page.next_from_seq == 2
+
+
+def test_records_that_may_live_for_ever_are_looked_at_in_ages() -> None:
+    site = OpenYard()
+    log = new_log(site, ttl_ms=(1 << 63) - 1)
+    write(site, log, row(1))
+    assert log.alarm is not None
+    assert NEVER_MS // 2 < log.alarm.sort_key < NEVER_MS
 
 
 def test_tightened_caps_and_ttl_apply_at_once() -> None:

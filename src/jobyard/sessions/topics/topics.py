@@ -250,6 +250,7 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
     queue = find_queue(yard, name)
     count: i64 = 0
     if log is not None:
+        logs.trim(yard, log, call.now_ms)
         count = log.count
     elif queue is not None:
         count = claims.counts(queue).count

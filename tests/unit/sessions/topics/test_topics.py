@@ -420,6 +420,13 @@ def test_only_an_empty_topic_is_removed_if_so_asked(api: Caller, kind: str) -> N
     assert said(api.ask("DELETE", "/v0/topics/t?if_empty=true"))["deleted"]
 
 
+def test_a_topic_whose_records_are_too_old_is_empty(site: BareTopics, api: Caller) -> None:
+    api.put("t", ttl_ms=10)
+    api.write("t", 1)
+    site.tick(11)
+    assert said(api.ask("DELETE", "/v0/topics/t?if_empty=true"))["deleted"]
+
+
 def test_a_topic_may_change_its_type_when_it_was_removed_between(api: Caller) -> None:
     api.put("t", type="queue")
     api.write("t", 1)
