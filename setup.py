@@ -23,6 +23,9 @@ from setuptools.command.build_py import build_py
 
 PACKAGE = Path("src/jobyard")
 C_FOLDER = "build/c"
+# mypyc indents what it writes by a thousand columns, and -Wall, which Python's own flags hold, has
+# gcc look up each line again to judge that: more than half of the time of the whole build.
+C_FLAGS = ["-Wno-misleading-indentation"]
 
 
 @cache
@@ -93,6 +96,8 @@ class CompileRooms(build_ext):
             group_name="jobyard",
         )
         self.distribution.ext_modules = [each for each in made if isinstance(each, Extension)]
+        for extension in self.distribution.ext_modules:
+            extension.extra_compile_args = [*extension.extra_compile_args, *C_FLAGS]
         # Finalized a second time, because that is when each extension is prepared.
         self.distribution.reinitialize_command(self)
         self.ensure_finalized()
