@@ -53,8 +53,8 @@ class Range:
         self.to_seq: i64 = to_seq
         self.rows: i64 = NOT_KNOWN
         self.may_have_gaps: bool = False
-        # What was lost before it was asked for: the first seq that was not.
-        self.floor: i64 = 0
+        # The last seq of what was lost before it was asked for.
+        self.gap_to: i64 = 0
 
     def notes(self) -> dict[str, str]:
         """Return what a reader of the schema is told."""
@@ -66,8 +66,8 @@ class Range:
         }
         if self.rows != NOT_KNOWN:
             notes[f"{NOTE}expected_rows"] = str(int(self.rows))
-        if self.floor > 0:
-            notes[f"{NOTE}gap_to"] = str(int(self.floor) - 1)
+        if self.gap_to > 0:
+            notes[f"{NOTE}gap_to"] = str(int(self.gap_to))
         return notes
 
     def headers(self) -> bytes:
@@ -81,8 +81,8 @@ class Range:
         if self.rows != NOT_KNOWN:
             lines.append(f"Topics-Expected-Rows: {int(self.rows)}\r\n")
             trailers += ", Topics-Lost-Rows"
-        if self.floor > 0:
-            lines.append(f"Topics-Gap-To: {int(self.floor) - 1}\r\n")
+        if self.gap_to > 0:
+            lines.append(f"Topics-Gap-To: {int(self.gap_to)}\r\n")
         lines.append(f"Trailer: {trailers}\r\nCache-Control: no-store\r\n")
         return "".join(lines).encode()
 
@@ -173,12 +173,12 @@ def _read_range(call: Call, source: Source, name: str) -> Range:
         raise HttpRefused(416, "out_of_range", message, _bounds(source))
     wanted = Range(name, source.incarnation(), from_seq, to_seq)
     wanted.may_have_gaps = query_flag(call, "allow_gap", otherwise=False)
-    if from_seq + 1 < floor:
-        wanted.floor = floor
+    if from_seq + 1 < floor and from_seq < to_seq:
+        wanted.gap_to = min(floor - 1, to_seq)
         if not wanted.may_have_gaps:
             detail = _bounds(source)
             detail["gap_from"] = int(from_seq) + 1
-            detail["gap_to"] = int(min(floor - 1, to_seq))
+            detail["gap_to"] = int(wanted.gap_to)
             detail["reason"] = source.gap_reason(from_seq)
             message = "some of the range is gone; allow_gap=true gives the rest"
             raise HttpRefused(410, "gone", message, detail)
@@ -221,7 +221,10 @@ class _Export(Alarm, Pending):
         door.yard.arm(self, at_ms)
 
     def hurry(self, now_ms: i64) -> None:
-        """Go on: nothing is waited for but the reader."""
+        """Go on, as nothing is waited for but the reader; unless the server stops."""
+        if self._call.session.door.is_draining:
+            self.gone(now_ms)
+            self._call.break_stream()
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Send no more."""
@@ -233,7 +236,9 @@ class _Export(Alarm, Pending):
         self._door.exported_ms = now_ms
         page = source.page(self._reached, wanted.to_seq)
         # Looked at last: to read may be to find that something cannot be read any more.
-        is_whole = wanted.may_have_gaps or self._reached + 1 >= source.floor()
+        is_whole = wanted.may_have_gaps or self._reached + 1 >= min(
+            source.floor(), wanted.to_seq + 1
+        )
         if source.is_gone() or not is_whole:
             # The reader who asks again is told why.
             self._call.break_stream()

@@ -153,6 +153,18 @@ def test_a_client_that_sends_no_more_still_gets_all(site: BareTopics, api: Calle
     assert not reader.is_open
 
 
+def test_a_server_that_stops_does_not_wait_for_an_export(site: BareTopics, api: Caller) -> None:
+    api.put("log")
+    fill(api, "log", 3 * PAGE_ROWS)
+    reader = site.connect()
+    begin(reader, "log/export")
+    site.door.is_draining = True
+    reader.shut_down()
+    assert unchunked(reader.unread) is None
+    assert not reader.is_open
+    assert site.timers() == 0
+
+
 def test_http_1_0_has_no_trailers_and_ends_with_the_connection(
     site: BareTopics, api: Caller
 ) -> None:
@@ -247,6 +259,12 @@ def test_a_range_that_caps_have_taken_from_is_refused(site: BareTopics, api: Cal
     made = exported(site, "log/export?from_seq=1&to_seq=8&allow_gap=true")
     assert made.seqs == [5, 6, 7, 8]
     assert made.headers["topics-gap-to"] == notes_of(made.schema.metadata)["gap_to"] == "4"
+    assert (
+        exported(site, "log/export?from_seq=2&to_seq=3&allow_gap=true").headers["topics-gap-to"]
+        == "3"
+    )
+    # Nothing is lost of nothing.
+    assert exported(site, "log/export?from_seq=2&to_seq=2").rows == []
     # Who names no beginning gets all there is.
     assert exported(site, "log/export").seqs == [5, 6, 7, 8, 9]
     assert exported(site, "log/export?from_seq=4").seqs == [5, 6, 7, 8, 9]
