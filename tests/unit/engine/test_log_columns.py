@@ -163,3 +163,45 @@ def test_any_range_counts_what_it_holds(dead: list[int], ranges: list[tuple[int,
     alive = set(range(1, 2501)) - set(dead)
     for after, to in ranges:
         assert count_between(log, after, to) == len([i for i in alive if after < i <= to])
+
+
+OPS = st.one_of(
+    st.tuples(st.just("write"), st.integers(1, 1500)),
+    st.tuples(st.just("long"), st.integers(1, 3)),
+    st.tuples(st.just("tag"), st.integers(0, 4)),
+    st.tuples(st.just("below"), st.integers(0, 3000)),
+)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(OPS, min_size=1, max_size=8),
+    st.lists(st.integers(0, 6000), max_size=6),
+    st.integers(1, 2000),
+    st.sampled_from([200, 5000, MANY]),
+    st.sampled_from([0, 1 << 40]),
+)
+def test_a_log_that_is_cut_anywhere_is_the_same_log(
+    ops: list[tuple[str, int]], cuts: list[int], rows: int, size: int, budget: int
+) -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 18, budget=budget)
+    log = new_log(site, durability=FSYNC, cap_records=4000)
+    for kind, number in ops:
+        if kind == "write":
+            made = [row(i, tag=("", f"t{i % 5}")[i % 2], meta=None) for i in range(number)]
+            write(site, log, *made)
+        elif kind == "long":
+            write(site, log, *[row("x" * 3000, node="n", meta={"a": 1})] * number)
+        elif kind == "tag":
+            delete_tagged(site, log, f"t{number}")
+        else:
+            delete_below(site, log, number)
+        site.commit()
+    head = int(log.next_seq) - 1
+    places = [0, *sorted(min(cut, head) for cut in cuts), head]
+    found: list[Record] = []
+    for after, to in pairwise(places):
+        part = read_all(site, log, after, to, rows, size)
+        assert len(part) == count_between(log, after, to)
+        found += part
+    assert found == contents(site, log)
