@@ -28,7 +28,9 @@ _NODE_SIZE: Final = 8
 class LogColumns:
     """Some records of a log that follow each other."""
 
-    def __init__(self, after_seq: i64) -> None:
+    def __init__(self, after_seq: i64, *, has_text: bool) -> None:
+        # Without, data and meta stay empty, and no text has to be read for them.
+        self.has_text: bool = has_text
         self.seqs = Numbers()
         # On the wall, in microseconds.
         self.times = Numbers()
@@ -66,10 +68,17 @@ def count_between(log: LogTopic, after_seq: i64, to_seq: i64) -> i64:
 
 
 def columns_between(
-    journal: Journal, log: LogTopic, after_seq: i64, to_seq: i64, rows_max: i64, bytes_max: i64
+    journal: Journal,
+    log: LogTopic,
+    after_seq: i64,
+    to_seq: i64,
+    rows_max: i64,
+    bytes_max: i64,
+    *,
+    has_text: bool = True,
 ) -> LogColumns:
     """Return the next records behind `after_seq` and up to `to_seq`, as many as fit a page."""
-    page = LogColumns(after_seq)
+    page = LogColumns(after_seq, has_text=has_text)
     left = bytes_max
     index = log.chunk_index(after_seq + 1)
     while index < len(log.chunks):
@@ -97,10 +106,12 @@ def _take(
         if page.count >= rows_max:
             return -1
         end = min(next_dead(chunk, start), stop, start + rows_max - page.count)
-        taken = fit_end(chunk, start, end, left, needs_one=page.count == 0)
-        if taken == start:
-            return -1
-        left = max(left - size_between(chunk, start, taken), 0)
+        taken = end
+        if page.has_text:
+            taken = fit_end(chunk, start, end, left, needs_one=page.count == 0)
+            if taken == start:
+                return -1
+            left = max(left - size_between(chunk, start, taken), 0)
         _add(journal, chunk, page, start, taken)
         if taken < end:
             return -1
@@ -117,6 +128,9 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
     _add_labels(chunk, page, start, end)
     # Columns are copied whole: to read one item of an array costs more than to write it.
     times = chunk.ts[start:end].tobytes()
+    if not page.has_text:
+        _add_places(page, chunk.base + start, times)
+        return
     metas = chunk.metas[start:end].tobytes() if chunk.has_meta else b""
     if not chunk.has_meta:
         page.metas.add_nulls(end - start)
@@ -140,6 +154,16 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
         _add_row(page, seq, ts, _meta_at(metas, at), text, text_start, text_end)
         text_start = text_end
         at += 1
+
+
+def _add_places(page: LogColumns, seq: i64, times: bytes) -> None:
+    """Add the seqs and times of records from `seq` on."""
+    at: i64 = 0
+    while at < len(times):
+        page.seqs.add(seq)
+        page.times.add(read_i64_le(times, at) * 1000)
+        seq += 1
+        at += 8
 
 
 def _meta_at(metas: bytes, at: i64) -> i64:

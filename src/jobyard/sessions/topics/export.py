@@ -55,6 +55,8 @@ class Range:
         self.may_have_gaps: bool = False
         # The last seq of what was lost before it was asked for.
         self.gap_to: i64 = 0
+        # Places of the columns that are wanted.
+        self.columns: list[int] = []
 
     def notes(self) -> dict[str, str]:
         """Return what a reader of the schema is told."""
@@ -93,6 +95,7 @@ def export(door: TopicsDoor, call: Call) -> None:
     source = _source(door, call, name)
     _check_accept(call)
     wanted = _read_range(call, source, name)
+    wanted.columns = _read_columns(call, source)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
     call.await_batch(source.batch())
     if call.request.method == "HEAD":
@@ -185,6 +188,16 @@ def _read_range(call: Call, source: Source, name: str) -> Range:
     return wanted
 
 
+def _read_columns(call: Call, source: Source) -> list[int]:
+    """Return the places of the columns a call names, in its order; of all if it names none."""
+    names = [field.name for field in source.fields()]
+    word = parse_query(call.request.query).get("columns", "")
+    wanted = word.split(",") if word else names
+    if len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
+        raise invalid(f"columns must be some of {','.join(names)}, each once")
+    return [names.index(name) for name in wanted]
+
+
 @final
 class _Export(Alarm, Pending):
     """One stream of rows. Rings when its next page may be made."""
@@ -198,7 +211,9 @@ class _Export(Alarm, Pending):
         self._reached: i64 = wanted.from_seq
         self._rows: i64 = 0
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
-        call.send(schema_message(source.fields(), wanted.notes()))
+        fields = source.fields()
+        picked = [fields[place] for place in wanted.columns]
+        call.send(schema_message(picked, wanted.notes()))
         self._send_page(call.now_ms)
         self.drained(call.now_ms)
 
@@ -234,7 +249,7 @@ class _Export(Alarm, Pending):
         wanted = self._range
         source = self._source
         self._door.exported_ms = now_ms
-        page = source.page(self._reached, wanted.to_seq)
+        page = source.page(self._reached, wanted.to_seq, wanted.columns)
         # Looked at last: to read may be to find that something cannot be read any more.
         is_whole = wanted.may_have_gaps or self._reached + 1 >= min(
             source.floor(), wanted.to_seq + 1
@@ -254,7 +269,7 @@ class _Export(Alarm, Pending):
         self._rows += count
         self._reached = page.reached_seq
         if self._reached >= wanted.to_seq:
-            self._end(source.page(wanted.to_seq, wanted.to_seq))
+            self._end(source.page(wanted.to_seq, wanted.to_seq, wanted.columns))
         elif count == 0:
             # Nothing was sent whose leaving would be told.
             self._get_in_line(now_ms + PAGE_MS)

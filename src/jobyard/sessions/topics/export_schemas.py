@@ -20,6 +20,7 @@ _INCARNATION: Final = Parameter(
 _RANGE: Final = (
     Parameter("from_seq", _WHOLE, "After which seq to begin; before the first if not said."),
     Parameter("to_seq", _WHOLE, "The last seq; the newest if not said."),
+    Parameter("columns", _TEXT, "Names of columns, joined by commas; all of them if not said."),
     Parameter("allow_gap", _FLAG, "Whether to go on without what caps or time have taken."),
     _INCARNATION,
 )

@@ -36,6 +36,8 @@ LOG_FIELDS: Final = [
     Field("meta", UTF8, is_nullable=True),
     Field("data", UTF8),
 ]
+# The first of them that needs the text of records.
+FIRST_TEXT: Final = 4
 HISTORY_FIELDS: Final = [
     Field("seq", INT64),
     Field("ts", TIMESTAMP),
@@ -116,8 +118,8 @@ class Source:
         """Return the first seq at a time or later, or the one after the newest."""
         raise NotImplementedError
 
-    def page(self, after_seq: i64, to_seq: i64) -> Page:
-        """Return the next rows behind a seq; it may have come further without any."""
+    def page(self, after_seq: i64, to_seq: i64, columns: list[int]) -> Page:
+        """Return some columns of the next rows behind a seq; it may come further without any."""
         raise NotImplementedError
 
 
@@ -169,12 +171,19 @@ class LogSource(Source):
         """Return the first record of a time."""
         return logs.seq_at(self._yard, self._log, ts_ms)
 
-    def page(self, after_seq: i64, to_seq: i64) -> Page:
+    def page(self, after_seq: i64, to_seq: i64, columns: list[int]) -> Page:
         """Return the next records; none only if there is none up to `to_seq`."""
+        has_text = max(columns) >= FIRST_TEXT
         found = columns_between(
-            self._yard.journal, self._log, after_seq, to_seq, PAGE_ROWS, PAGE_BYTES
+            self._yard.journal,
+            self._log,
+            after_seq,
+            to_seq,
+            PAGE_ROWS,
+            PAGE_BYTES,
+            has_text=has_text,
         )
-        page = Page(found.columns(), found.reached_seq)
+        page = Page(_picked(found.columns(), columns), found.reached_seq)
         page.first_seq = found.first_seq
         page.last_seq = found.last_seq
         return page
@@ -227,14 +236,18 @@ class HistorySource(Source):
         """Return the first row of a time."""
         return events.seq_at(self._yard, ts_ms)
 
-    def page(self, after_seq: i64, to_seq: i64) -> Page:
+    def page(self, after_seq: i64, to_seq: i64, columns: list[int]) -> Page:
         """Return the next rows that are found in so much of the journal."""
         found = events.read_history(self._yard, after_seq, PAGE_ROWS, PAGE_BYTES, to_seq)
         made = HistoryColumns()
         for row in found.rows:
             made.add(row)
-        page = Page(made.columns(), min(found.to_seq, to_seq))
+        page = Page(_picked(made.columns(), columns), min(found.to_seq, to_seq))
         if found.rows:
             page.first_seq = found.rows[0].seq
             page.last_seq = found.rows[-1].seq
         return page
+
+
+def _picked(columns: list[Column], places: list[int]) -> list[Column]:
+    return [columns[place] for place in places]

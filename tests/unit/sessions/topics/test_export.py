@@ -95,6 +95,29 @@ def test_the_head_and_the_schema_tell_what_is_to_come(site: BareTopics, api: Cal
     assert made.seqs == [3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("columns", ["seq", "ts,seq", "data,seq", "node,tag", "meta", "seq,data"])
+def test_a_reader_may_pick_columns(site: BareTopics, api: Caller, columns: str) -> None:
+    api.put("log")
+    record = {"data": "x" * 300_000, "tag": "t", "node": "n", "meta": {"a": 1}}
+    for _ in range(6):
+        api.ok("log", {"records": [record]})
+    whole = exported(site, "log/export")
+    made = exported(site, f"log/export?columns={columns}")
+    names = columns.split(",")
+    assert made.schema.names == names
+    assert made.rows == [{name: row[name] for name in names} for row in whole.rows]
+    # Only what is sent counts.
+    has_text = "data" in columns or "meta" in columns
+    assert len(made.batches) == (len(whole.batches) if has_text else 1)
+
+
+@pytest.mark.parametrize("columns", ["nothing", "seq,seq", "seq,", ","])
+def test_columns_that_are_not_there_are_refused(api: Caller, columns: str) -> None:
+    api.put("log")
+    answer = api.ask("GET", f"/v0/topics/log/export?columns={columns}")
+    assert answer.refusal == (400, "invalid_request")
+
+
 def test_large_records_make_small_batches(site: BareTopics, api: Caller) -> None:
     api.put("log")
     for _ in range(5):

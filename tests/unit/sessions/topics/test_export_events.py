@@ -74,6 +74,16 @@ def test_any_range_of_many_pages(site: BareTopics) -> None:
     assert part.headers["topics-from-seq"] == str(low)
 
 
+def test_some_columns_of_history(site: BareTopics) -> None:
+    run_jobs(site, 2)
+    made = exported(site, f"{PATH}?columns=event,job_id")
+    assert made.rows == [
+        {"event": event, "job_id": job}
+        for job in (1, 2)
+        for event in ("enqueued", "claimed", "completed")
+    ]
+
+
 def test_what_is_not_on_disk_yet_is_not_history(site: BareTopics) -> None:
     run_jobs(site, 2)
     before = exported(site, PATH).seqs
