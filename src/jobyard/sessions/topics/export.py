@@ -17,6 +17,7 @@ from mypy_extensions import i64
 from jobyard.engine import logs
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.events import has_history
+from jobyard.errors import TextDamaged
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
@@ -249,7 +250,12 @@ class _Export(Alarm, Pending):
         wanted = self._range
         source = self._source
         self._door.exported_ms = now_ms
-        page = source.page(self._reached, wanted.to_seq, wanted.columns)
+        try:
+            page = source.page(self._reached, wanted.to_seq, wanted.columns)
+        except TextDamaged:
+            # The log of the server tells what cannot be read any more.
+            self._call.break_stream()
+            return
         # Looked at last: to read may be to find that something cannot be read any more.
         is_whole = wanted.may_have_gaps or self._reached + 1 >= min(
             source.floor(), wanted.to_seq + 1

@@ -411,7 +411,7 @@ def test_large_bodies_are_refused_while_too_many_of_them_come() -> None:
     assert site.door.held_bytes == BODIES_MAX
     assert site.say(b"x" * 100_000) == b""
     # One of usual size is served meanwhile.
-    other = HttpEntrance(site.door).enter(Ears())
+    other = HttpEntrance(site.door).enter(Ear())
     other.receive(b"POST /hello/b HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", NOW_MS)
     assert site.door.held_bytes == BODIES_MAX
     other.receive(b"x" * 9, NOW_MS)

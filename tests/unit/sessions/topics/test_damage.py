@@ -97,3 +97,21 @@ def test_a_router_passes_on_what_is_whole(site: BareTopics, api: Caller) -> None
     copies = api.diff("copies", limit=3)["records"]
     assert [one["data"] for one in copies] == [3, 4, 8]
     assert router.forwarded_total == ROWS + 1 - 6
+
+
+@pytest.mark.parametrize("from_seq", [0, 5])
+def test_an_export_is_broken_off(site: BareTopics, from_seq: int) -> None:
+    reader = site.connect()
+    reader.send("GET", f"/v0/topics/log/export?from_seq={from_seq}")
+    site.tick(100)
+    assert not reader.is_open
+    assert not reader.unread.endswith(b"\r\n0\r\n")
+    assert b"Topics-Rows:" not in reader.unread
+    assert seqs(site.api.diff("other")) == [1]
+
+
+def test_an_export_of_what_is_whole_is_none_the_worse(site: BareTopics) -> None:
+    reader = site.connect()
+    reader.send("GET", "/v0/topics/log/export?from_seq=8")
+    site.tick(100)
+    assert f"Topics-Rows: {ROWS - 8}\r\n".encode() in reader.unread

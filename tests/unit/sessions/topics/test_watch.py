@@ -104,7 +104,7 @@ def test_a_topic_that_is_not_there_is_refused_or_left_out() -> None:
 
 
 def test_lenience_is_for_topics_that_are_not_there_and_not_for_wrong_words() -> None:
-    body = {"topics": {"nothing": {"tail": {}}}}
+    body: dict[str, object] = {"topics": {"nothing": {"tail": {}}}}
     status, answer = Site().ask("POST", "/v0/watch?lenient=true", body)
     assert (status, answer["error"]["code"]) == (400, "invalid_request")
 
