@@ -65,6 +65,8 @@ def auth(session: BunqueueSession, request: Request) -> Answer:
         # All are compared, so that the time taken tells nothing.
         is_right = hmac.compare_digest(known, token) or is_right
     if not is_right:
+        if session.door.onlooker is not None:
+            session.door.onlooker.tell("auth:failed", {"transport": "tcp"})
         raise Refused("Invalid token")
     session.is_known = True
     return {}

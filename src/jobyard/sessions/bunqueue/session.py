@@ -223,6 +223,8 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
             req_id = b"" if fields is None else _text_req_id(fields)
             self.refuse(req_id, "Rate limit exceeded")
+            if self.door.onlooker is not None:
+                self.door.onlooker.tell("ratelimit:hit", {"transport": "tcp"})
             return
         if fields is None:
             # A whole value that is no map is a message, if no command; nothing at all is neither.

@@ -254,6 +254,36 @@ def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: BareClie
     assert source.told("worker:removed-stale") == [{"workerId": "w1", "name": "w"}]
 
 
+# -- connections -------------------------------------------------------------------------------
+
+
+def test_a_connection_with_a_wrong_token_is_told(site: BareHttp, tcp: BareClient) -> None:
+    source = EventSource(site)
+    assert tcp.refused("Auth", token="wrong") == "Invalid token"
+    assert source.told("auth:failed") == [{"transport": "tcp"}]
+
+
+def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BareClient) -> None:
+    source = EventSource(site)
+    site.door.requests_max = 1
+    tcp.ok("Ping")
+    assert source.told("ratelimit:hit") == []
+    assert tcp.refused("Ping") == "Rate limit exceeded"
+    assert source.told("ratelimit:hit") == [{"transport": "tcp"}]
+
+
+def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BareClient) -> None:
+    url = "https://example.com/"
+    hook = tcp.ok("AddWebhook", url=url, events=["job.pushed"])["data"]["webhookId"]
+    source = EventSource(site)
+    site.life.outcomes = [(hook, True, 1), (hook, False, 2), ("gone", True, 3)]
+    tcp.ok("ListWebhooks")
+    assert source.told("webhook:fired") == [{"webhookId": hook, "url": url}]
+    site.life.outcomes = [(hook, False, 4)]
+    tcp.ok("ListWebhooks")
+    assert source.told("webhook:failed") == [{"webhookId": hook, "url": url}]
+
+
 # -- what is kept ------------------------------------------------------------------------------
 
 
