@@ -6,6 +6,8 @@ import pytest
 
 from jobyard.sessions.bunqueue.http_events import (
     BEAT_MS,
+    COUNTS_MS,
+    JOBS_PER_MS,
     LINGER_MS,
     RING_SIZE,
     STREAMS_MAX,
@@ -157,6 +159,25 @@ def test_a_webhook_that_is_switched_is_told(
 
 
 # -- from time to time -------------------------------------------------------------------------
+
+
+def test_counts_that_take_long_are_told_less_often(site: BareHttp, tcp: BareClient) -> None:
+    source = EventSource(site)
+    jobs = [{"data": 1, "priority": 1}] * (JOBS_PER_MS * 3 * COUNTS_MS)
+    tcp.ok("PUSHB", queue="q", jobs=jobs)
+    site.tick(COUNTS_MS)
+    assert len(source.told("queue:counts")) == 1
+    tcp.push("q")
+    site.tick(2 * COUNTS_MS)
+    assert source.told("queue:counts") == []
+    site.tick(COUNTS_MS)
+    assert len(source.told("queue:counts")) == 1
+    tcp.ok("Drain", queue="q")
+    site.tick(3 * COUNTS_MS)
+    assert len(source.told("queue:counts")) == 1
+    tcp.push("q")
+    site.tick(COUNTS_MS)
+    assert len(source.told("queue:counts")) == 1, "there is little to count again"
 
 
 def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BareClient) -> None:

@@ -457,6 +457,8 @@ def test_the_server_tells_of_itself(http: HttpClient) -> None:
     assert http.ok("GET", "/metrics")["metrics"]["totalPulled"] == 1
     assert http.ok("POST", "/gc")["after"]["rss"] == 12
     assert http.ok("GET", "/heapstats")["heap"]["objectCount"] == 1
+    push(http, priority=2)
+    assert http.ok("GET", "/stats")["stats"]["prioritized"] == 1
 
 
 def test_dashboards_are_told_everything(http: HttpClient) -> None:

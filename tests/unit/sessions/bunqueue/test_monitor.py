@@ -22,7 +22,6 @@ def test_statistics_count_every_state() -> None:
     assert stats == {
         "queued": 2,
         "waiting": 2,
-        "prioritized": 1,
         "processing": 1,
         "active": 1,
         "delayed": 1,
