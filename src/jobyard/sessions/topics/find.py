@@ -6,7 +6,7 @@ from jobyard.engine import claim_setup, logs
 from jobyard.engine.yard import Yard
 from jobyard.model.log import LogTopic
 from jobyard.model.queue import Queue
-from jobyard.model.topic import BARRED, LOG, BadConfig, TopicConfig, read_config
+from jobyard.model.topic import BARRED, LOG, QUEUE, BadConfig, TopicConfig, read_config
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import invalid
@@ -74,6 +74,11 @@ def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfi
         raise invalid("dead_letter must be another topic")
     if letters is not None:
         check_name(call, letters)
+        if config.type == QUEUE and find_queue(call.session.door.yard, letters) is not None:
+            # Its jobs would come back for ever, and nobody would know why.
+            message = f"{letters} is a queue, and dead letters go to a log"
+            detail: dict[str, object] = {"reason": "dead_letter_queue"}
+            raise HttpRefused(409, "topic_exists_incompatible", message, detail)
     return config
 
 

@@ -549,7 +549,7 @@ SHAPES: Final[dict[str, Shape]] = {
         needs_body=True,
         query=(_RETURN_SEQS, _KEY),
         answers={200: _WRITTEN, 201: _WRITTEN},
-        refusals=(*BODY_REFUSALS, 403, 404, 422, 429, 503, 507),
+        refusals=(*BODY_REFUSALS, 403, 404, 409, 422, 429, 503, 507),
     ),
     f"POST {_ONE}/diff": Shape(
         _READ, answers={200: _PAGE}, refusals=(*BODY_REFUSALS, 404, 429, 500)

@@ -515,6 +515,18 @@ def test_without_a_bound_or_a_place_jobs_come_back_for_ever(
     assert api.ask("GET", "/v0/topics/q.dlq").status == 404
 
 
+def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: Caller) -> None:
+    api.put("letters", type="queue")
+    answer = api.ask("PUT", "/v0/topics/q", {"type": "queue", "dead_letter": "letters"})
+    assert answer.refusal == (409, "topic_exists_incompatible")
+    assert answer.json["error"]["detail"] == {"reason": "dead_letter_queue"}
+    written = api.post(
+        "q", {"records": [{"data": 1}], "config": {"type": "queue", "dead_letter": "letters"}}
+    )
+    assert written.refusal == (409, "topic_exists_incompatible")
+    assert api.ask("GET", "/v0/topics/q").status == 404
+
+
 def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: Caller, queue: str) -> None:
     api.put(queue, type="queue", max_deliveries=1, dead_letter="q.dlq")
     api.claim(queue, max=3, lease_ms=100)
