@@ -221,10 +221,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         if end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX):
             fields = read_fields(data, at, end)
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
-            req_id = b"" if fields is None else _text_req_id(fields)
-            self.refuse(req_id, "Rate limit exceeded")
-            if self.door.onlooker is not None:
-                self.door.onlooker.tell("ratelimit:hit", {"transport": "tcp"})
+            self._refuse_haste(fields)
             return
         if fields is None:
             # A whole value that is no map is a message, if no command; nothing at all is neither.
@@ -254,6 +251,12 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             self.refuse(request.req_id, STORAGE_FULL)
         except Refused as refusal:
             self.refuse(request.req_id, str(refusal))
+
+    def _refuse_haste(self, fields: Fields | None) -> None:
+        """Say that there were too many requests for now."""
+        self.refuse(b"" if fields is None else _text_req_id(fields), "Rate limit exceeded")
+        if self.door.onlooker is not None:
+            self.door.onlooker.tell("ratelimit:hit", {"transport": "tcp"})
 
     def _refuse_taken(self, request: Request, taken: NameTaken) -> None:
         """Say that a name is no queue's, and forget the one that was made for this request."""
