@@ -1,5 +1,6 @@
 """Reads what a call brings along, and says in the API's words what is wrong with it."""
 
+import json
 from typing import Final
 
 from mypy_extensions import i64
@@ -7,6 +8,7 @@ from mypy_extensions import i64
 from jobyard.sessions.http.call import JSON, Call, HttpRefused
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_read import JsonFields, first_items, read_object, read_objects
+from jobyard.wire.json_scan import DEPTH_MAX, NUMBER_SIZE_MAX
 from jobyard.wire.msgpack import (
     KIND_ABSENT,
     KIND_ARRAY,
@@ -26,6 +28,8 @@ EMPTY: Final = b"{}"
 SMALL_BODY_MAX: Final = 1 << 20
 # Of a number that is counted with; data may have longer ones.
 DIGITS_MAX: Final = 20
+# A body that is looked into again to say what is wrong with it.
+FAULT_SIZE_MAX: Final = 1 << 16
 
 
 def invalid(message: str) -> HttpRefused:
@@ -46,7 +50,7 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
         raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
     fields = read_object(body, 0, len(body))
     if fields is None:
-        raise invalid("the body must be a JSON object")
+        raise invalid(_fault_of(body))
     return check_twins(fields)
 
 
@@ -55,6 +59,27 @@ def check_twins(fields: JsonFields) -> JsonFields:
     if fields.has_twins():
         raise invalid("a key stands twice in one object")
     return fields
+
+
+def _fault_of(body: bytes) -> str:
+    """Say what is wrong with a body that could not be read, so that its writer finds the place."""
+    if not body.lstrip().startswith(b"{"):
+        return "the body must be a JSON object"
+    if len(body) > FAULT_SIZE_MAX:
+        return "the body is no JSON"
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as fault:
+        return f"the body is no JSON: {fault.msg} at character {fault.pos + 1}"
+    except UnicodeDecodeError as fault:
+        return f"the body is no JSON: no UTF-8 at byte {fault.start + 1}"
+    except (ValueError, RecursionError):
+        pass
+    # Python is not as strict as we are, or stricter.
+    return (
+        f"the body holds NaN or Infinity, values more than {DEPTH_MAX} deep, or a number of more "
+        f"than {NUMBER_SIZE_MAX} characters"
+    )
 
 
 def _check_type(call: Call) -> None:

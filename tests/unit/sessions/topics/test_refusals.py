@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobyard.sessions.http.door import BODY_MAX
-from jobyard.sessions.topics.body import SMALL_BODY_MAX
+from jobyard.sessions.topics.body import FAULT_SIZE_MAX, SMALL_BODY_MAX
 from jobyard.sessions.topics.writes import RECORDS_MAX
 from tests.support.bare_topics import JSON_BODY, BareTopics, Caller, said
 from tests.support.memory_storage import MemoryStorage
@@ -413,3 +413,26 @@ def test_data_may_be_as_deep_as_a_body_altogether(api: Caller) -> None:
     for depth, status in ((125, 201), (126, 400), (100_000, 400)):
         body = b'{"records":[{"data":%s1%s}]}' % (b"[" * depth, b"]" * depth)
         assert api.post("t", body).status == status
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "the body must be a JSON object"),
+        (b"a=b", "the body must be a JSON object"),
+        (b"{a: 1}", "the body is no JSON: Expecting property name"),
+        (b'{"a": 1, "b" 2}', "the body is no JSON: Expecting ':' delimiter at character 14"),
+        (b'{"a": "\xff"}', "the body is no JSON: no UTF-8 at byte 8"),
+        (b'{"a": NaN}', "the body holds NaN"),
+        (b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", "the body holds NaN"),
+        (b'{"a": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "the body holds NaN"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "the body holds NaN"),
+        (b"{" + b" " * FAULT_SIZE_MAX, "the body is no JSON"),
+    ],
+)
+def test_who_sends_no_json_is_told_where_it_ends_to_be_any(
+    api: Caller, body: bytes, message: str
+) -> None:
+    answer = api.post("t", body)
+    assert answer.refusal == (400, "invalid_request")
+    assert answer.json["error"]["message"].startswith(message)
