@@ -39,10 +39,11 @@ class Onlookers:
         """Tell all of them in the next turn: one has looked at much and found nothing yet."""
         self._told = -1
 
-    def look(self, next_durable: i64) -> None:
-        """Tell all of them if more is durable than before."""
+    def look(self, next_durable: i64) -> bool:
+        """Tell all of them if more is durable than before; True if they must be told again."""
         if not self._all or self._told == next_durable:
-            return
+            return False
         self._told = next_durable
         for onlooker in list(self._all):
             onlooker.events_came()
+        return self._told != next_durable

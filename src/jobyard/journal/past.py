@@ -162,6 +162,9 @@ def read_past(
     page = HistoryPage()
     page.floor = history.floor
     page.head_seq = history.next_durable - 1
+    if from_seq >= page.head_seq:
+        page.to_seq = from_seq
+        return page
     walk = _Walk(history, page, rows_max, min(history.next_hot, to_seq + 1))
     walk.seq = max(from_seq + 1, history.floor)
     walk.bytes_left = bytes_max

@@ -79,7 +79,8 @@ class Turns:
             if self._compact(now_ms):
                 next_ms = now_ms
             next_ms = min(next_ms, commits.turn(now_ms))
-            self.yard.onlookers.look(self.yard.journal.history.next_durable)
+            if self.yard.onlookers.look(self.yard.journal.history.next_durable):
+                next_ms = now_ms
         # Answers that a commit let go may have let sessions go on.
         return now_ms if self.stirred else next_ms
 

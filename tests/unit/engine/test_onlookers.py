@@ -40,6 +40,20 @@ def test_who_has_not_found_anything_yet_is_told_again() -> None:
     one = Counter()
     onlookers.hold(one, 3)
     onlookers.tell_again()
-    onlookers.look(3)
-    onlookers.look(3)
+    assert not onlookers.look(3)
+    assert not onlookers.look(3)
     assert one.told == 1
+
+
+def test_one_that_asks_while_it_is_told_is_told_in_the_next_turn() -> None:
+    class Greedy(Counter):
+        def events_came(self) -> None:
+            super().events_came()
+            if self.told < 3:
+                onlookers.tell_again()
+
+    onlookers = Onlookers()
+    one = Greedy()
+    onlookers.hold(one, 3)
+    assert [onlookers.look(4), onlookers.look(4), onlookers.look(4)] == [True, True, False]
+    assert one.told == 3

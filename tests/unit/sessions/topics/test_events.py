@@ -218,6 +218,54 @@ def test_a_watch_can_begin_at_the_end(site: Site) -> None:
     assert [one.name for one in events] == ["retry", "caught-up"]
 
 
+@pytest.fixture
+def long_site(site: Site) -> Site:
+    """A yard in whose journal much lies that is no row, and a row behind it."""
+    site.write("jobs", 1)
+    for _ in range(5):
+        site.write("mails", "x" * 900_000)
+        site.commit()
+    site.write("jobs", 2)
+    site.commit()
+    return site
+
+
+def test_a_page_looks_only_so_far_for_a_row(long_site: Site) -> None:
+    after = diff(long_site, limit=4)["records"][-1]["$seq"]
+    pages = 0
+    while True:
+        page = diff(long_site, from_seq=after)
+        pages += 1
+        if page["records"]:
+            break
+        assert not page["caught_up"]
+        assert page["next_from_seq"] > after
+        after = page["next_from_seq"]
+    assert pages > 2
+    assert told(page["records"]) == [("enqueued", "jobs", "ready")]
+
+
+def test_who_waits_is_led_past_what_is_no_row(long_site: Site) -> None:
+    after = diff(long_site, limit=4)["records"][-1]["$seq"]
+    line = wait(long_site, from_seq=after, wait_ms=5000)
+    turns = 0
+    while not (heard := line.hear()):
+        long_site.commit()
+        turns += 1
+    assert 1 < turns < 10
+    assert b'"event":"enqueued"' in heard
+
+
+def test_a_watch_is_led_past_what_is_no_row(long_site: Site) -> None:
+    line = long_site.connect()
+    events = begin(long_site, line, {})
+    while events[-1].name != "caught-up":
+        long_site.commit()
+        events += line.events()
+    records = [one for event in events if event.name == "record" for one in event.data["records"]]
+    assert [one["data"]["event"] for one in records].count("enqueued") == 3
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
