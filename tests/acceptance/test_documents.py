@@ -1,0 +1,100 @@
+"""What the documents tell a reader to type, typed as it stands there, in order, on a new server."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_yard import HttpYard
+
+ROOT = Path(__file__).parents[2]
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[HttpYard]:
+    server = HttpYard("--data", str(tmp_path / "data"))
+    yield server
+    server.close()
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """Return the blocks of one language."""
+    text = (ROOT / document).read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for name, block in found if name == language]
+
+
+def commands(document: str) -> list[str]:
+    """Return the lines that call the server with curl."""
+    lines = [line for block in blocks(document, "sh") for line in block.splitlines()]
+    found = [line for line in lines if line.startswith("curl ")]
+    assert found
+    return found
+
+
+def start(yard: HttpYard, folder: Path, command: str) -> subprocess.Popen[str]:
+    """Type a command in a shell of its own; a refusal ends curl with an error."""
+    typed = command.replace("curl ", "exec curl -sS --fail-with-body ", 1)
+    return subprocess.Popen(
+        ["bash", "-o", "pipefail", "-c", typed],
+        env={**os.environ, "TOPICS": yard.url},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def type_in(yard: HttpYard, folder: Path, command: str) -> str:
+    """Return what a command printed; of one that goes on for ever, the first line."""
+    with start(yard, folder, command) as shell:
+        assert shell.stdout is not None
+        if command.startswith("curl -N "):
+            first = shell.stdout.readline()
+            shell.kill()
+            assert first.startswith("retry: "), (command, first)
+            return first
+        said, _ = shell.communicate(timeout=60)
+        assert shell.returncode == 0, (command, said)
+        return said
+
+
+def run_program(text: str) -> str:
+    """Return what a Python program printed, which must come to its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@needs_curl
+@pytest.mark.parametrize("document", ["README.md", "docs/topics.md"])
+def test_every_call_is_granted(yard: HttpYard, tmp_path: Path, document: str) -> None:
+    watch = ""
+    for written in commands(document):
+        if "jq " in written and shutil.which("jq") is None:
+            continue
+        # What a reader puts in: the server's address, and the name that the last answer gave.
+        command = written.replace("wid_...", watch).replace("localhost:6790", yard.url)
+        said = type_in(yard, tmp_path, command)
+        found = re.search(r'"wid":"([^"]+)"', said)
+        watch = found[1] if found else watch
+    for program in blocks(document, "python"):
+        if find_spec("pyarrow") is not None:
+            run_program(program.replace("http://127.0.0.1:6790", yard.url))
+
+
+def test_the_first_minute_shows_what_it_says(yard: HttpYard) -> None:
+    (block,) = (one for one in blocks("README.md", "sh") if "<<'PY'" in one)
+    program = block.partition("<<'PY'\n")[2].partition("PY\n")[0]
+    wanted = next(one for one in blocks("README.md", "") if one.startswith("INSERTED"))
+    address = yard.addresses["beanstalk"]
+    assert isinstance(address, tuple)
+    assert run_program(program.replace("11300", str(address[1]))).split() == wanted.split()
