@@ -11,8 +11,7 @@ from typing import Final, final
 from librt.strings import read_i16_le, read_i32_le, read_i64_le
 from mypy_extensions import i64
 
-from jobyard.engine.log_read import fit_end, size_between
-from jobyard.engine.log_text import texts_between
+from jobyard.engine.log_read import fit_end, size_between, whole_texts
 from jobyard.journal.journal import Journal
 from jobyard.model.columns import Column, Numbers, Texts
 from jobyard.model.log import LogTopic, next_alive, next_dead
@@ -77,7 +76,10 @@ def columns_between(
     *,
     has_text: bool = True,
 ) -> LogColumns:
-    """Return the next records behind `after_seq` and up to `to_seq`, as many as fit a page."""
+    """Return the next records behind `after_seq` and up to `to_seq`, as many as fit a page.
+
+    A page ends before text that is damaged on disk; TextDamaged where it would begin with it.
+    """
     page = LogColumns(after_seq, has_text=has_text)
     left = bytes_max
     index = log.chunk_index(after_seq + 1)
@@ -112,14 +114,20 @@ def _take(
             if taken == start:
                 return -1
             left = max(left - size_between(chunk, start, taken), 0)
-        _add(journal, chunk, page, start, taken)
-        if taken < end:
+        if _add(journal, chunk, page, start, taken) < end:
             return -1
         slot = taken
 
 
-def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64) -> None:
-    """Add the records of some slots, all of which hold one."""
+def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64) -> i64:
+    """Add the records of some slots, all of which hold one; return up to where they are whole."""
+    texts: list[bytes] = []
+    is_here = chunk.is_joined and not chunk.is_cold
+    if page.has_text and not is_here:
+        texts = whole_texts(journal, chunk, start, end, needs_one=page.count == 0)
+        end = start + len(texts)
+        if not texts:
+            return end
     if page.count == 0:
         page.first_seq = chunk.base + start
     page.count += end - start
@@ -130,19 +138,18 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
     times = chunk.ts[start:end].tobytes()
     if not page.has_text:
         _add_places(page, chunk.base + start, times)
-        return
+        return end
     metas = chunk.metas[start:end].tobytes() if chunk.has_meta else b""
     if not chunk.has_meta:
         page.metas.add_nulls(end - start)
-    if not chunk.is_joined or chunk.is_cold:
-        texts = texts_between(journal, chunk, start, end)
+    if not is_here:
         at: i64 = 0
         while at < len(texts):
             text = texts[at]
             seq = chunk.base + start + at
             _add_row(page, seq, read_i64_le(times, 8 * at), _meta_at(metas, at), text, 0, len(text))
             at += 1
-        return
+        return end
     text = chunk.text
     ends = chunk.ends[start:end].tobytes()
     text_start = chunk.start_of(start)
@@ -154,6 +161,7 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
         _add_row(page, seq, ts, _meta_at(metas, at), text, text_start, text_end)
         text_start = text_end
         at += 1
+    return end
 
 
 def _add_places(page: LogColumns, seq: i64, times: bytes) -> None:

@@ -81,7 +81,7 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
             at = chunk.start_of(start) + (0 if page.count > 0 else 1)
             page.records.append(chunk.text[at : chunk.ends[taken - 1]])
         else:
-            texts = _whole_texts(journal, chunk, start, taken, page)
+            texts = whole_texts(journal, chunk, start, taken, needs_one=page.count == 0)
             if page.count == 0:
                 texts[0] = texts[0][1:]
             page.records.extend(texts)
@@ -97,15 +97,15 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
         slot = taken
 
 
-def _whole_texts(
-    journal: Journal, chunk: Chunk, start: i64, end: i64, page: LogPage
+def whole_texts(
+    journal: Journal, chunk: Chunk, start: i64, end: i64, *, needs_one: bool
 ) -> list[bytes]:
-    """Return the texts up to the first damaged one, which must not be the first of its page."""
+    """Return the texts up to the first damaged one; TextDamaged if there is none but needs be."""
     try:
         return texts_between(journal, chunk, start, end)
     except TextDamaged as damage:
         stop = i64(damage.first_seq) - chunk.base
-        if stop == start and page.count == 0:
+        if stop == start and needs_one:
             raise
         return texts_between(journal, chunk, start, stop)
 

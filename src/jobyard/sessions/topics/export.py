@@ -211,19 +211,26 @@ class _Export(Alarm, Pending):
         self._range = wanted
         self._reached: i64 = wanted.from_seq
         self._rows: i64 = 0
+        # Before anything is sent: what cannot be read is refused, and not broken off.
+        page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
         fields = source.fields()
         picked = [fields[place] for place in wanted.columns]
         call.send(schema_message(picked, wanted.notes()))
-        self._send_page(call.now_ms)
+        self._send_page(page, call.now_ms)
         self.drained(call.now_ms)
 
     def ring(self, now_ms: i64) -> None:
         """Send the next page, if none was made in this turn."""
-        if self._door.exported_ms < now_ms:
-            self._send_page(now_ms)
-        else:
+        if self._door.exported_ms >= now_ms:
             self._get_in_line(now_ms + PAGE_MS)
+            return
+        try:
+            page = self._next_page()
+        except TextDamaged:
+            self._call.break_stream()
+            return
+        self._send_page(page, now_ms)
 
     def drained(self, now_ms: i64) -> None:
         """Have the next page made when it is this reader's turn."""
@@ -246,16 +253,23 @@ class _Export(Alarm, Pending):
         """Send no more."""
         self._door.yard.disarm(self)
 
-    def _send_page(self, now_ms: i64) -> None:
+    def _next_page(self) -> Page:
+        """Return the next rows, past damaged ones if gaps do not matter."""
+        wanted = self._range
+        try:
+            return self._source.page(self._reached, wanted.to_seq, wanted.columns)
+        except TextDamaged as damage:
+            if not wanted.may_have_gaps:
+                raise
+            last_seq = min(i64(damage.last_seq), wanted.to_seq)
+        nothing = self._source.page(last_seq, last_seq, wanted.columns)
+        nothing.reached_seq = last_seq
+        return nothing
+
+    def _send_page(self, page: Page, now_ms: i64) -> None:
         wanted = self._range
         source = self._source
         self._door.exported_ms = now_ms
-        try:
-            page = source.page(self._reached, wanted.to_seq, wanted.columns)
-        except TextDamaged:
-            # The log of the server tells what cannot be read any more.
-            self._call.break_stream()
-            return
         # Looked at last: to read may be to find that something cannot be read any more.
         is_whole = wanted.may_have_gaps or self._reached + 1 >= min(
             source.floor(), wanted.to_seq + 1

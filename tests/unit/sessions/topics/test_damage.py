@@ -4,6 +4,7 @@ import pytest
 
 from jobyard.model.log_chunk import CHUNK_ROWS
 from tests.support.bare_topics import BareTopics, Caller
+from tests.support.exports import begin, exported, unchunked
 from tests.support.memory_storage import MemoryStorage
 
 ROWS = 2 * CHUNK_ROWS + 1
@@ -99,19 +100,27 @@ def test_a_router_passes_on_what_is_whole(site: BareTopics, api: Caller) -> None
     assert router.forwarded_total == ROWS + 1 - 6
 
 
-@pytest.mark.parametrize("from_seq", [0, 5])
-def test_an_export_is_broken_off(site: BareTopics, from_seq: int) -> None:
+def test_an_export_ends_before_what_is_damaged_and_the_next_one_tells_it(
+    site: BareTopics, api: Caller
+) -> None:
     reader = site.connect()
-    reader.send("GET", f"/v0/topics/log/export?from_seq={from_seq}")
+    begin(reader, "log/export")
     site.tick(100)
+    # Broken off behind the last whole record.
+    assert unchunked(reader.unread) is None
     assert not reader.is_open
-    assert not reader.unread.endswith(b"\r\n0\r\n")
-    assert b"Topics-Rows:" not in reader.unread
-    assert seqs(site.api.diff("other")) == [1]
+    answer = api.ask("GET", "/v0/topics/log/export?from_seq=5")
+    assert answer.refusal == CORRUPT
+    assert answer.json["error"]["detail"] == {"first_seq": 6, "last_seq": 8}
+    assert exported(site, "log/export?to_seq=5").seqs == [1, 2, 3, 4, 5]
+    assert exported(site, "log/export?from_seq=8").seqs == list(range(9, ROWS + 1))
+    assert site.timers() == 0
 
 
-def test_an_export_of_what_is_whole_is_none_the_worse(site: BareTopics) -> None:
-    reader = site.connect()
-    reader.send("GET", "/v0/topics/log/export?from_seq=8")
-    site.tick(100)
-    assert f"Topics-Rows: {ROWS - 8}\r\n".encode() in reader.unread
+def test_an_export_that_may_have_gaps_passes_over_what_is_damaged(site: BareTopics) -> None:
+    made = exported(site, "log/export?allow_gap=true")
+    assert made.seqs == [seq for seq in range(1, ROWS + 1) if seq not in (6, 7, 8)]
+    assert made.end["lost_rows"] == "3"
+    assert exported(site, "log/export?from_seq=5&to_seq=7&allow_gap=true").seqs == []
+    # Who wants no text meets no damage.
+    assert exported(site, "log/export?columns=seq").seqs == list(range(1, ROWS + 1))
