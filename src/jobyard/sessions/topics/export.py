@@ -30,6 +30,7 @@ from jobyard.sessions.topics.export_sources import (
     Source,
 )
 from jobyard.sessions.topics.find import log_of, no_topic
+from jobyard.sessions.topics.limits import hold_stream
 from jobyard.sessions.topics.names import EVENTS
 from jobyard.wire.arrow import ARROW_STREAM, END, batch_message, schema_message
 from jobyard.wire.http1 import parse_query
@@ -99,9 +100,10 @@ def export(door: TopicsDoor, call: Call) -> None:
     wanted.columns = _read_columns(call, source)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
     call.await_batch(source.batch())
-    if call.request.method == "HEAD":
+    if call.is_head():
         call.answer_stream_head(ARROW_STREAM, wanted.headers())
         return
+    hold_stream(door, call)
     _Export(door, call, source, wanted)
 
 

@@ -50,7 +50,7 @@ EXPORT_SHAPES: Final[dict[str, Shape]] = {
         query=_RANGE,
         answers={},
         texts=(ARROW_STREAM,),
-        refusals=(400, 404, 406, 409, 410, 416, 500),
+        refusals=(400, 404, 406, 409, 410, 416, 429, 500),
     ),
     f"GET {_ONE}/seq": Shape(
         query=(_TS, _INCARNATION), answers={200: _FOUND}, refusals=(400, 404, 409)

@@ -80,7 +80,7 @@ def _sum_bytes(door: TopicsDoor) -> i64:
 
 @final
 class StreamSlot(Slot):
-    """One stream of events, or one socket."""
+    """One stream of events or of columns, or one socket."""
 
     def __init__(self, door: TopicsDoor, call: Call) -> None:
         limits = door.limits

@@ -112,6 +112,7 @@ def test_an_export_ends_before_what_is_damaged_and_the_next_one_tells_it(
     answer = api.ask("GET", "/v0/topics/log/export?from_seq=5")
     assert answer.refusal == CORRUPT
     assert answer.json["error"]["detail"] == {"first_seq": 6, "last_seq": 8}
+    assert site.topics.limits.streams_count == 0
     assert exported(site, "log/export?to_seq=5").seqs == [1, 2, 3, 4, 5]
     assert exported(site, "log/export?from_seq=8").seqs == list(range(9, ROWS + 1))
     assert site.timers() == 0

@@ -252,6 +252,25 @@ def test_all_exports_together_make_a_page_in_a_turn_and_take_turns(
     assert [page for page in pages if page] == [[0], [1], [2]] * 3
 
 
+def test_an_export_counts_as_a_stream_for_as_long_as_it_lasts(
+    site: BareTopics, api: Caller
+) -> None:
+    site.topics.limits.streams = 1
+    api.put("log")
+    fill(api, "log", 2 * PAGE_ROWS)
+    first = site.connect()
+    begin(first, "log/export")
+    answer = api.ask("GET", "/v0/topics/log/export")
+    assert answer.refusal == (429, "throttled")
+    site.tick(100)
+    assert len(exported(site, "log/export").rows) == 2 * PAGE_ROWS
+    second = site.connect()
+    begin(second, "log/export")
+    second.close()
+    assert len(exported(site, "log/export").rows) == 2 * PAGE_ROWS
+    assert site.topics.limits.streams_count == 0
+
+
 def test_what_is_not_safe_is_not_told() -> None:
     site = BareTopics(MemoryStorage())
     api = site.api
