@@ -478,6 +478,9 @@ def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[Chunk, list[int]]]
     _write_head(yard, log)
     yard.journal.append_erased(log, records)
     for chunk, slots in found:
+        if len(slots) == chunk.count:
+            log.kill_chunk(chunk)
+            continue
         for slot in slots:
             log.kill(chunk, slot)
     log.sweep()

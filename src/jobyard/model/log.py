@@ -308,11 +308,38 @@ class LogTopic:
         self.bytes += chunk.bytes - size
         self.count -= 1
 
+    def kill_chunk(self, chunk: Chunk) -> None:
+        """Let go of all records of a chunk; a search for the first one must follow."""
+        weight: i64 = 0
+        segment: i64 = 0
+        used = chunk.used()
+        slot = next_alive(chunk, 0)
+        while slot < used:
+            if chunk.segments[slot] != segment:
+                self._free(segment, weight)
+                segment = chunk.segments[slot]
+                weight = 0
+            weight += chunk.weight_of(slot)
+            slot = next_alive(chunk, slot + 1)
+        self._free(segment, weight)
+        memory = chunk.memory
+        self.bytes -= chunk.bytes
+        self.count -= chunk.count
+        chunk.kill_all()
+        self.memory += chunk.memory - memory
+
+    def _free(self, segment: i64, weight: i64) -> None:
+        if segment != 0:
+            self.freed[segment] = self.freed.get(segment, 0) + weight
+
     def kill_below(self, floor: i64) -> None:
         """Let go of every record below `floor`."""
         for chunk in self.chunks:
             if chunk.base >= floor:
                 break
+            if chunk.last_seq() < floor:
+                self.kill_chunk(chunk)
+                continue
             end = min(floor - chunk.base, chunk.used())
             slot = next_alive(chunk, 0)
             while slot < end:

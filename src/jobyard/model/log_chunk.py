@@ -440,6 +440,22 @@ class Chunk:
         if self.wasted * 2 > len(self.text):
             self._pack()
 
+    def kill_all(self) -> None:
+        """Let go of all records at once; text is not moved together for those that go next."""
+        used = len(self.dead)
+        self.count = 0
+        self.bytes = 0
+        self.dead = bytearray(DEAD_SLOT * used)
+        if not self.is_joined:
+            self.memory = 0
+            self.pieces = [b""] * used
+            self.labels = [b""] * used
+        elif not self.is_cold:
+            self.memory -= len(self.text)
+            self.text = b""
+            self.ends = array("I", bytes(self.ends.itemsize * used))
+            self.wasted = 0
+
     def _pack(self) -> None:
         """Make the joined text anew without what belongs to no record."""
         pieces: list[bytes] = []

@@ -185,3 +185,25 @@ def test_what_stays_in_memory_is_refused_beyond_the_budget() -> None:
     recount(site.yard)
     log = new_log(site, "again", durability=EPHEMERAL)
     write(site, log, row("x" * 90_000))
+
+
+@pytest.mark.parametrize("budget", [0, 1 << 40])
+def test_many_records_that_go_at_once_are_counted_as_one_by_one(budget: int) -> None:
+    """Whole chunks at once, joined, open and on disk, and the rest of one by single records."""
+    at_once, log = filled(budget, 64)
+    one_by_one, other = filled(budget, 64)
+    for site, each in ((at_once, log), (one_by_one, other)):
+        delete_tagged(site, each, "t3")
+    last_seq = 3 * CHUNK_ROWS + 100
+    delete_below(at_once, log, last_seq)
+    for seq in range(1, last_seq):
+        delete_below(one_by_one, other, seq + 1)
+    for site, each in ((at_once, log), (one_by_one, other)):
+        site.commit()
+        recount(site.yard)
+        assert each.earliest_seq == last_seq
+    assert (log.count, log.bytes) == (other.count, other.bytes)
+    assert seqs(page_of(at_once, log)) == seqs(page_of(one_by_one, other))
+    delete_tagged(at_once, log, "t", prefix=True)
+    assert (log.count, log.bytes, len(log.chunks)) == (0, 0, 1)
+    recount(at_once.yard)

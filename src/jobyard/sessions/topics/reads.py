@@ -69,9 +69,13 @@ def _diff_events(door: TopicsDoor, call: Call, query: LogQuery, wait_ms: i64) ->
     if not is_events(door.yard, EVENTS):
         raise no_topic(EVENTS)
     page = page_of_events(door.yard, query)
+    if wait_ms > 0 and page.count == 0 and page.tombstone is None:
         hold_wait(door, call)
         query.from_seq = page.next_from_seq
         EventsWait(door, call, query, call.now_ms + wait_ms)
+        if not is_all_read(page):
+            # There may be much without a row.
+            door.yard.onlookers.tell_again()
         return
     answer_page(call, EVENTS, page)
 
