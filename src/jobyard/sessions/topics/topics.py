@@ -107,14 +107,16 @@ def get_topic(door: TopicsDoor, call: Call) -> None:
         state = events_state(yard)
     elif log is not None:
         state = _log_state(door, log, call.now_ms)
+        is_synced = log.config.durability == FSYNC
     elif queue is not None:
         state = _queue_state(door, queue)
+        is_synced = queue.is_synced
     else:
         raise no_topic(name)
     out = begin(name)
     out.write(b",")
     out.write(_printed(state)[1:-1])
-    call.await_batch(yard.journal.newest())
+    call.await_batch(yard.journal.newest(), is_synced=is_synced)
     finish(call, out)
 
 

@@ -483,3 +483,21 @@ def test_a_queue_is_remembered_whatever_its_class(durability: str) -> None:
     site.api.put("q", type="queue", durability=durability)
     site.api.write("q", 1)
     assert site.again().api.claim("q")["count"] == 1
+
+
+# -- what an answer waits for ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_what_is_told_of_a_topic_of_class_fsync_is_on_the_disk(kind: str) -> None:
+    site = BareTopics(MemoryStorage(), ids_ahead=True)
+    site.api.put("loose", type=kind)
+    site.api.put("strict", type=kind, durability="fsync")
+    site.others.site.commit()
+    for name in ("loose", "strict"):
+        site.api.write(name, 1)
+    looker = site.connect()
+    assert looker.state("loose")["count"] == 1
+    assert looker.session.awaits_synced == 0
+    assert looker.state("strict")["count"] == 1
+    assert looker.session.awaits_synced == site.journal.open_number
