@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sim.bunqueue.bugs import BUN_BUGS
+from sim.topics.bugs import TOPICS_BUGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,11 @@ class Planter(MetaPathFinder):
         )
 
 
-_WORLDS: Final = {"World": "sim.world", "BunWorld": "sim.bunqueue.world"}
+_WORLDS: Final = {
+    "World": "sim.world",
+    "BunWorld": "sim.bunqueue.world",
+    "TopicsWorld": "sim.topics.world",
+}
 
 
 def plant(name: str | None) -> type[World]:
@@ -419,9 +424,6 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
 }
-BUGS.update(
-    {
-        name: Bug(story, found_by, tuple(Change(*one) for one in changes), "BunWorld")
-        for name, (story, found_by, changes) in BUN_BUGS.items()
-    }
-)
+for _world, _planted in (("BunWorld", BUN_BUGS), ("TopicsWorld", TOPICS_BUGS)):
+    for _name, (_story, _found_by, _changes) in _planted.items():
+        BUGS[_name] = Bug(_story, _found_by, tuple(Change(*one) for one in _changes), _world)

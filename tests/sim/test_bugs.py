@@ -14,7 +14,7 @@ SEEDS_MAX = 600
 
 
 def test_there_are_bugs_enough() -> None:
-    assert len(BUGS) >= 45
+    assert len(BUGS) >= 70
 
 
 @pytest.mark.skipif(build.kind() != "plain", reason="bugs are planted into plain sources")

@@ -1,0 +1,257 @@
+"""Planted bugs that only runs with topics clients can find: plain data, see `sim.bugs`.
+
+Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+right text, wrong text).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Planted = tuple[str, frozenset[str], tuple[tuple[str, str, str], ...]]
+
+_RESTART: Final = frozenset({"restart", "recovery twice", "seqs"})
+
+TOPICS_BUGS: Final[dict[str, Planted]] = {
+    "seqs-not-ahead": (
+        "a log answers seqs before their sync and reserves none",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.logs",
+                "        _reserve(yard, log, seq_after, len(items.seqs))\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    "gap-untold": (
+        "a clean stop after a crash leads back to seqs that were left out",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.replay",
+                "        journal.append_head(log)\n",
+                "        assert log.number > 0\n",
+            ),
+        ),
+    ),
+    "log-key-forgotten": (
+        "the keys of writes to logs do not outlive the process",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.log_replay",
+                "        log.keys[rows.key] = key\n",
+                "        ledger.forget_key(key)\n",
+            ),
+        ),
+    ),
+    "queue-key-forgotten": (
+        "the keys of writes to queues are not recorded",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.claim_setup",
+                "        journal.set_entry(WRITE, _write_key(queue, key), out.getvalue())\n",
+                "        assert out.getvalue()\n",
+            ),
+        ),
+    ),
+    "deleted-back-by-floor": (
+        "records deleted below a seq come back with a restart",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.log_replay",
+                "log.erased_floor = max(log.erased_floor, read_i64_le(data, pos + 48))",
+                "log.erased_floor = max(log.erased_floor, 1)",
+            ),
+        ),
+    ),
+    "deleted-back-by-tag": (
+        "records deleted by their tag come back with a restart",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.logs",
+                "    yard.journal.append_erased(log, records)\n",
+                "",
+            ),
+        ),
+    ),
+    "erased-dropped": (
+        "compaction forgets which records were deleted while their segment still exists",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.compaction",
+                "                saved.add_erased(erased)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    "head-dropped": (
+        "compaction forgets the heads of logs",
+        _RESTART | {"live bytes", "KeyError"},
+        (
+            (
+                "jobyard.engine.compaction",
+                "                saved.add_head(log)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    "key-dropped": (
+        "compaction saves the records of a write and forgets its key",
+        _RESTART | {"live bytes"},
+        (("jobyard.engine.compaction", "            keyed.key = rows.key\n", ""),),
+    ),
+    "older-log-wins": (
+        "of two logs of one name a restart brings back the one that was dropped",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.log_replay",
+                "(known is None or known.number < log.number)",
+                "(known is None or known.number > log.number)",
+            ),
+        ),
+    ),
+    "lease-name-unchecked": (
+        "whoever knows a seq may end a newer lease than the one it was given",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.engine.claims",
+                'lease_ids[each] not in ("", lease_name(yard, lease))',
+                'lease_ids[each] == "never"',
+            ),
+        ),
+    ),
+    "node-unchecked": (
+        "a node may end the leases of others",
+        frozenset({"reply"}),
+        (("jobyard.engine.claims", "            or lease.terms.label != node\n", ""),),
+    ),
+    "nack-without-delay": (
+        "a job that is given back for later is there at once",
+        frozenset({"reply", "state", "counters"}),
+        (
+            (
+                "jobyard.engine.claims",
+                "release(yard, job, job.rank, max(delay_ms, 0), now_ms)",
+                "release(yard, job, job.rank, 0, now_ms)",
+            ),
+        ),
+    ),
+    "deliveries-forgotten": (
+        "a poison job begins to count anew after a crash",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.yard",
+                "        job.deliveries += 1\n",
+                "        job.deliveries += 0 if lease is None else 1\n",
+            ),
+        ),
+    ),
+    "eviction-untold": (
+        "which jobs a queue lost by its cap is not recorded",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.put",
+                "victims[-1].key + 1)\n    remember_floors(yard, queue)\n",
+                "victims[-1].key + 1)\n",
+            ),
+        ),
+    ),
+    "queue-seqs-reused": (
+        "the seqs of a queue begin anew once its newest jobs are gone",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.put",
+                "i64(queue.segment) != journal.hot.number:",
+                "i64(queue.segment) < 0:",
+            ),
+        ),
+    ),
+    "router-behind-forgotten": (
+        "a router that is behind takes itself for caught up after a restart",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.routers",
+                "    router.is_behind = True\n    _is_remembered(yard, router)\n",
+                "    router.is_behind = True\n",
+            ),
+        ),
+    ),
+    "router-passes-all": (
+        "a router passes on what its filter leaves out",
+        frozenset({"reply", "state"}),
+        (
+            (
+                "jobyard.model.router",
+                "return tag.startswith(self.tag) if self.is_prefix else tag == self.tag",
+                "return tag.startswith(self.tag)",
+            ),
+        ),
+    ),
+    "reader-forgotten": (
+        "who waits for a log is not told of news",
+        frozenset({"waiters"}),
+        (
+            (
+                "jobyard.engine.logs",
+                "        log.onward.copy(now_ms)\n    _tell(log)\n",
+                "        log.onward.copy(now_ms)\n",
+            ),
+        ),
+    ),
+    "trimmed-once": (
+        "what outlives its time stays after the first look at it",
+        frozenset({"ttl"}),
+        (
+            (
+                "jobyard.engine.logs",
+                "        set_alarm(self._yard, self._log, now_ms)\n",
+                "",
+            ),
+        ),
+    ),
+    "page-before-its-records": (
+        "records are shown before they are on disk",
+        frozenset({"answer before its record", "restart"}),
+        (
+            (
+                "jobyard.sessions.topics.reads",
+                "    call.await_batch(page.batch, is_synced=page.is_synced)\n",
+                "",
+            ),
+        ),
+    ),
+    "fsync-not-asked": (
+        "what is written to a topic of class fsync is answered before the sync",
+        frozenset({"answer before its record", "restart"}),
+        (
+            (
+                "jobyard.sessions.http.call",
+                "            session.await_synced(number)\n",
+                "            assert number >= 0\n",
+            ),
+        ),
+    ),
+    "letter-kept-when-driven-back": (
+        "a letter that was driven back stays a letter too",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.claims",
+                "    erase_seqs(yard, log, [int(seq)])\n",
+                "    assert log.count > 0\n",
+            ),
+        ),
+    ),
+}
