@@ -68,11 +68,13 @@ class LogMemory:
 class QueueMemory:
     """A queue at the moment a batch was sealed."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, found: YardQueue) -> None:
         self.config = queue.config.fields
         self.jobs = {job.seq: (job.content, job.deliveries) for job in queue.jobs.values()}
         self.writes = dict(queue.writes)
-        self.facts = (queue.next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
+        # A restart goes on behind the seqs that are reserved; only the server gives them back.
+        next_seq = max(queue.next_seq, int(found.seq_limit))
+        self.facts = (next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
 
 
 class Memory:
@@ -80,7 +82,9 @@ class Memory:
 
     def __init__(self, model: TopicsModel, yard: Yard) -> None:
         self.logs = {name: LogMemory(log, yard.logs[name]) for name, log in model.logs.items()}
-        self.queues = {name: QueueMemory(queue) for name, queue in model.queues.items()}
+        self.queues = {
+            name: QueueMemory(queue, yard.queues[name]) for name, queue in model.queues.items()
+        }
         self.routers = {
             name: (one.source, one.dest, one.cursor if one.is_behind else -1)
             for name, one in model.routers.items()

@@ -97,9 +97,22 @@ class TopicsWorld(BunWorld):
             told = self._disclosed.get((name, int(log.incarnation)), 0)
             if int(log.next_seq) <= told:
                 raise Violation("seqs", f"{log.next_seq} comes next in {name}, {told} was seen")
+        self._check_queue_seqs(yard)
         adopt(self.topics, yard, self.now_ms())
         self._is_clean = self._has_failed = False
         self._starts_count = 0
+
+    def _check_queue_seqs(self, yard: Yard) -> None:
+        """See that no queue gives a seq again; one that was lost as a whole may."""
+        places: set[tuple[str, int]] = set()
+        for name, queue in yard.queues.items():
+            place = (name, -int(queue.number))
+            places.add(place)
+            told = self._disclosed.get(place, 0)
+            if queue.config is not None and int(queue.next_seq) <= told:
+                raise Violation("seqs", f"{queue.next_seq} comes next in {name}, {told} was seen")
+        for place in [one for one in self._disclosed if one[1] <= 0 and one not in places]:
+            del self._disclosed[place]
 
     def _compare_more(self, yard: Yard, snapshot: Snapshot) -> None:
         assert isinstance(snapshot, TopicsSnapshot)
@@ -227,6 +240,10 @@ class TopicsWorld(BunWorld):
         head = answer.body.get("head_seq")
         if log is not None and isinstance(head, int):
             told = (ask.name, int(log.incarnation), head)
+        queue = self.boot.yard.queues.get(ask.name)
+        if queue is not None and queue.config is not None and isinstance(head, int):
+            # Its number stands for it, below zero: a log has a stamp there.
+            told = (ask.name, -int(queue.number), head)
         topic = self.topics.logs.get(ask.name) or self.topics.queues.get(ask.name)
         is_synced = topic is not None and topic.config.fields["durability"] == "fsync"
         line.hand(data, Promise(batch, is_synced, told))
