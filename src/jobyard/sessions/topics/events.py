@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
     from jobyard.model.history import HistoryRow
 
+# There is one history for as long as there is a data directory.
+INCARNATION: Final = "1"
 # A row comes to this at the least, so a page of bytes needs no more rows than it can show.
 ROW_SIZE_MIN: Final = 100
 
@@ -141,5 +143,6 @@ def events_state(yard: Yard) -> dict[str, object]:
         "effective_priority": 0,
         "last_write_ts": int(newest_ms) or None,
         "last_read_ts": None,
+        "incarnation": INCARNATION,
         "read_only": True,
     }

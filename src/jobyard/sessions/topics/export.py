@@ -16,12 +16,12 @@ from mypy_extensions import i64
 
 from jobyard.engine import logs
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.events import has_history
 from jobyard.errors import TextDamaged
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.body import invalid, query_flag, query_whole
+from jobyard.sessions.topics.events import is_events
 from jobyard.sessions.topics.export_sources import (
     NOT_KNOWN,
     HistorySource,
@@ -132,7 +132,7 @@ def seq(door: TopicsDoor, call: Call) -> None:
 def _source(door: TopicsDoor, call: Call, name: str) -> Source:
     """Return where the rows are that a call is about."""
     if name == EVENTS:
-        if not has_history(door.yard):
+        if not is_events(door.yard, name):
             raise no_topic(name)
         return HistorySource(door.yard)
     log = log_of(door.yard, name)

@@ -13,7 +13,8 @@ from mypy_extensions import i64, trait
 from jobyard.engine import events, logs
 from jobyard.engine.log_columns import columns_between, count_between
 from jobyard.model.history_columns import HistoryColumns
-from jobyard.model.log import TTL
+from jobyard.model.log import MIXED
+from jobyard.sessions.topics import events as topic
 from jobyard.sessions.topics.find import incarnation_of
 from jobyard.wire.arrow import INT64, TIMESTAMP, UTF8, Field
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 PAGE_ROWS: Final = 4096
 PAGE_BYTES: Final = 1 << 20
-# There is one history for as long as there is a data directory.
-HISTORY: Final = "1"
 NOT_KNOWN: Final = -1
 
 LOG_FIELDS: Final = [
@@ -202,23 +201,23 @@ class HistorySource(Source):
 
     def incarnation(self) -> str:
         """Return the one there is."""
-        return HISTORY
+        return topic.INCARNATION
 
     def head_seq(self) -> i64:
         """Return the newest number on disk, be it a row or not."""
-        return self._yard.journal.history.next_durable - 1
+        return topic.head_seq(self._yard)
 
     def earliest_seq(self) -> i64:
         """Return the first number that can be read."""
-        return self._yard.journal.history.floor
+        return topic.earliest_seq(self._yard)
 
     def floor(self) -> i64:
         """Return how far the window has come."""
-        return self._yard.journal.history.floor
+        return topic.earliest_seq(self._yard)
 
     def gap_reason(self, after_seq: i64) -> str:  # noqa: ARG002  the trait's
-        """Return that it was too old; that there is too much of it shows in its age."""
-        return TTL
+        """Return that it was too old or too much; which of both, nobody has noted."""
+        return MIXED
 
     def is_gone(self) -> bool:
         """Tell that there always is one."""

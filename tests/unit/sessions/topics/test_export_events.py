@@ -1,5 +1,8 @@
 """The history of the yard as columns: every row that can be read, and nothing else."""
 
+from datetime import datetime
+from typing import Any
+
 import pytest
 
 from jobyard.engine.events import read_history
@@ -102,7 +105,10 @@ def test_what_has_left_the_window_is_gone() -> None:
     assert floor > 1000
     answer = site.api.ask("GET", f"/v0/topics/{PATH}?from_seq=0")
     assert answer.refusal == (410, "gone")
-    assert answer.json["error"]["detail"]["gap_to"] == floor - 1
+    detail = answer.json["error"]["detail"]
+    assert (detail["gap_to"], detail["reason"]) == (floor - 1, "mixed")
+    stone = site.api.diff("_events")["tombstone"]
+    assert (stone["gap_to"], stone["reason"]) == (floor - 1, "mixed")
     kept = seqs(site)
     assert kept[0] >= floor
     assert exported(site, f"{PATH}?from_seq=0&allow_gap=true").seqs == kept
@@ -135,7 +141,7 @@ def test_a_time_leads_to_its_first_row(site: BareTopics) -> None:
         assert said["seq"] == seq or not is_there
         assert said["from_seq"] == said["seq"] - 1
         assert said["head_seq"] >= every[-1]
-        assert said["incarnation"]
+        assert said["incarnation"] == site.api.state("_events")["incarnation"]
 
 
 def test_without_a_window_there_is_nothing() -> None:
@@ -155,3 +161,37 @@ def test_a_key_must_cover_it() -> None:
     answer = site.connect("m").ask("GET", f"/v0/topics/{PATH}")
     assert answer.refusal == (403, "forbidden")
     assert exported(site, PATH, site.connect("r")).rows == []
+
+
+def as_shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of an export as `diff` shows it: what is 0 or not known is left out."""
+    found = {name: value for name, value in row.items() if value}
+    for name, value in found.items():
+        if isinstance(value, datetime):
+            found[name] = round(value.timestamp() * 1000)
+    found["id"] = found.pop("job_id")
+    return found
+
+
+def test_the_rows_are_those_that_diff_shows(site: BareTopics) -> None:
+    client = site.beanstalk()
+    client.say(b"put 5 60 60 3\r\nabc\r\n")
+    client.say(b"kick-job 1\r\n")
+    client.say(b"reserve\r\n")
+    client.say(b"bury 1 7\r\n")
+    client.say(b"kick 1\r\n")
+    client.say(b"reserve\r\n")
+    client.say(b"release 1 0 0\r\n")
+    client.say(b"delete 1\r\n")
+    bunqueue = site.bunqueue()
+    bunqueue.ask("PUSH", queue="mails", data={"a": 1}, maxAttempts=1)
+    pulled = bunqueue.ask("PULL", queue="mails")
+    bunqueue.ask("FAIL", id=pulled["job"]["id"], error="no luck")
+    commit(site)
+    shown = [
+        {"seq": record["$seq"], "ts": record["$ts"], **record["data"]}
+        for record in site.api.diff("_events")["records"]
+    ]
+    assert len({row["event"] for row in shown}) >= 7
+    assert any("error" in row for row in shown)
+    assert [as_shown(row) for row in exported(site, PATH).rows] == shown
