@@ -61,7 +61,10 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
     journal = yard.journal
     size: i64 = len(body)
     if queue.config is not None:
-        make_way(yard, queue, 1, size, size + PUT_SIZE + _name_room(queue), now_ms)
+        onward = _onward_room(queue, size)
+        make_way(yard, queue, 1, size, size + PUT_SIZE + _name_room(queue) + onward, now_ms)
+        if onward > 0:
+            make_room(yard, size + PUT_SIZE + _name_room(queue) + onward, now_ms)
     if not yard.bodies.admits(size):
         raise YardFull
     if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
@@ -79,7 +82,15 @@ def room_for(queue: Queue, wish: Wish) -> i64:
     size += 0 if extra is None else size_of(extra)
     if wish.policy.number == 0 and wish.policy is not PLAIN:
         size += ENTRY_SIZE + 16 + len(wish.policy.text)
+    if queue.config is not None:
+        size += _onward_room(queue, size)
     return size + _name_room(queue)
+
+
+def _onward_room(queue: Queue, size: i64) -> i64:
+    """Return the most bytes of the journal that copies of a job take, where routers lead away."""
+    stock = queue.stock
+    return 0 if stock is None or stock.onward is None else stock.onward.room(1, size)
 
 
 def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
@@ -261,6 +272,10 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     yard.puts_count += 1
     if yard.bus.is_on:
         yard.bus.tell(Event(PUSHED, queue, job, now_ms))
+    if queue.config is not None:
+        stock = queue.stock
+        if stock is not None and stock.onward is not None:
+            stock.onward.copy(now_ms)
     return job
 
 

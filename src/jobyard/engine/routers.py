@@ -1,4 +1,4 @@
-"""Routers at work: what is appended to a log is appended to other topics too, in the same turn.
+"""Routers at work: what is written to a topic is appended to others too, in the same turn.
 
 Copies are records like all others and lie in the batch of what they are copies of: whoever sees the
 one finds the other, and a crash takes both or none. So nothing is written down about how far a
@@ -17,12 +17,15 @@ from mypy_extensions import i64
 
 from jobyard.engine import claims, logs
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.log_read import rows_after
+from jobyard.engine.claim_setup import roster_of, stock_of
+from jobyard.engine.log_read import Rows, rows_after
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.entry import ROUTER
+from jobyard.model.job import JSON
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.log import LogTopic, Onward, Row, TopicFull, WriteTooLarge
+from jobyard.model.queue import Queue
 from jobyard.model.router import EXACTLY_ONCE, HOPS_MAX, IN_STEP, Router, decode_router
 from jobyard.model.topic import TopicConfig
 
@@ -30,6 +33,7 @@ from jobyard.model.topic import TopicConfig
 RETRY_MS: Final = 1000
 # Records that are copied at once.
 SLICE: Final = 10_000
+JOBS_SLICE: Final = 1000
 # The most that things weigh in the journal beside the text of the records: a copy in a log, a copy
 # that is a job and is handed over at once, and what comes with them all (a new topic, its head,
 # the router).
@@ -55,15 +59,76 @@ class RouterElsewhere(Refused):
 
 
 @final
-class Copies(Onward):
-    """All routers that lead away from one log."""
+class Source:
+    """Where a router copies from: a log, or a queue whose jobs are copied as they are put."""
 
-    def __init__(self, yard: Yard, log: LogTopic) -> None:
-        self._yard = yard
+    def __init__(self, log: LogTopic | None, queue: Queue | None) -> None:
         self._log = log
+        self._queue = queue
+
+    def head_seq(self) -> i64:
+        """Return the newest seq."""
+        if self._log is not None:
+            return self._log.next_seq - 1
+        assert self._queue is not None
+        return self._queue.next_seq - 1
+
+    def rows_after(self, yard: Yard, cursor: i64) -> Rows:
+        """Return some of the records there still are past a seq."""
+        if self._log is not None:
+            return rows_after(yard.journal, self._log, cursor, SLICE)
+        assert self._queue is not None
+        return _jobs_after(yard, self._queue, cursor)
+
+    def lead(self, onward: Onward | None) -> None:
+        """Tell of what comes, or tell no more."""
+        if self._log is not None:
+            self._log.onward = onward
+        elif self._queue is not None:
+            stock_of(self._queue).onward = onward
+
+
+def find_source(yard: Yard, name: str) -> Source | None:
+    """Return the topic of that name, if there is one to copy from."""
+    log = yard.logs.get(name)
+    if log is not None:
+        return Source(log, None)
+    queue = yard.queues.get(name)
+    return None if queue is None or queue.config is None else Source(None, queue)
+
+
+def _jobs_after(yard: Yard, queue: Queue, cursor: i64) -> Rows:
+    found = Rows()
+    jobs = roster_of(queue).after(cursor, JOBS_SLICE)
+    for job in jobs:
+        found.last_seq = job.key
+        body = yard.bodies.fetch(job)
+        if body is None:
+            # As good as gone.
+            continue
+        data = body if job.codec == JSON else yard.routers.printer.json_of(i64(job.codec), body)
+        remark = claims.remark_of(job)
+        found.seqs.append(int(job.key))
+        if remark is None:
+            found.rows.append(Row(data, b""))
+        else:
+            found.rows.append(Row(data, remark.meta, remark.tag, remark.node))
+    if len(jobs) < JOBS_SLICE:
+        found.last_seq = queue.next_seq - 1
+    return found
+
+
+@final
+class Copies(Onward):
+    """All routers that lead away from one topic."""
+
+    def __init__(self, yard: Yard, name: str, source: Source) -> None:
+        self._yard = yard
+        self._name = name
+        self._source = source
 
     def _routers(self) -> list[Router]:
-        return self._yard.routers.by_source.get(self._log.name, [])
+        return self._yard.routers.by_source.get(self._name, [])
 
     def room(self, count: i64, size: i64) -> i64:
         """Return the most bytes in the journal that so many records of so many bytes take there."""
@@ -86,7 +151,7 @@ class Copies(Onward):
             if yard.routers.is_held:
                 _fall_behind(yard, router, now_ms)
             else:
-                forward(yard, self._log, router, now_ms)
+                forward(yard, self._source, router, now_ms)
 
 
 @final
@@ -104,9 +169,9 @@ class RetryAlarm(Alarm):
         yard = self._yard
         if yard.routers.by_name.get(router.name) is not router or not router.is_behind:
             return
-        log = yard.logs.get(router.source)
-        if log is not None:
-            forward(yard, log, router, now_ms)
+        source = find_source(yard, router.source)
+        if source is not None:
+            forward(yard, source, router, now_ms)
         if router.is_behind:
             yard.arm(self, now_ms + RETRY_MS)
 
@@ -117,10 +182,11 @@ class RetryAlarm(Alarm):
 def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
     """Begin to pass records on, or do so differently; tell whether the router is new.
 
-    Both topics must be there. A refusal changes nothing.
+    Both topics must be there, configured if they are queues. A refusal changes nothing.
     """
     routers = yard.routers
-    log = yard.logs[router.source]
+    source = find_source(yard, router.source)
+    assert source is not None
     known = routers.by_name.get(router.name)
     if known is not None:
         if (known.source, known.dest) != (router.source, router.dest):
@@ -132,7 +198,7 @@ def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
         other = routers.by_dest.get(router.dest)
         if other is not None:
             raise RouterFanIn(f"{other.name} leads to {router.dest} already")
-        router.cursor = log.next_seq - 1
+        router.cursor = source.head_seq()
         router.is_behind = False
     if not router.allow_cycle:
         circle = routers.circle(router.source, router.dest)
@@ -141,15 +207,13 @@ def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
     _remember(yard, router)
     if known is not None:
         routers.remove(known)
-    _add(yard, router, now_ms)
+    _add(yard, source, router, now_ms)
     return known is None
 
 
-def _add(yard: Yard, router: Router, now_ms: i64) -> None:
-    log = yard.logs[router.source]
+def _add(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
     yard.routers.add(router)
-    if log.onward is None:
-        log.onward = Copies(yard, log)
+    source.lead(Copies(yard, router.source, source))
     if router.is_behind:
         yard.arm(RetryAlarm(yard, router), now_ms + RETRY_MS)
 
@@ -159,9 +223,9 @@ def drop_router(yard: Yard, router: Router) -> None:
     if yard.journal.is_on:
         yard.journal.drop_entry(ROUTER, router.name.encode())
     yard.routers.remove(router)
-    log = yard.logs.get(router.source)
-    if log is not None and router.source not in yard.routers.by_source:
-        log.onward = None
+    source = find_source(yard, router.source)
+    if source is not None and router.source not in yard.routers.by_source:
+        source.lead(None)
 
 
 def drop_routers_of(yard: Yard, topic: str) -> list[str]:
@@ -182,13 +246,13 @@ def load_routers(yard: Yard, now_ms: i64) -> None:
         if entry.kind != ROUTER or entry.is_gone:
             continue
         router = decode_router(entry.value)
-        log = yard.logs.get(router.source)
-        if log is None:
+        source = find_source(yard, router.source)
+        if source is None:
             # A repair could not save it. The router stays in the journal, and leads nowhere.
             continue
         if router.cursor == IN_STEP:
-            router.cursor = log.next_seq - 1
-        _add(yard, router, now_ms)
+            router.cursor = source.head_seq()
+        _add(yard, source, router, now_ms)
 
 
 def _remember(yard: Yard, router: Router) -> None:
@@ -208,17 +272,17 @@ def _is_remembered(yard: Yard, router: Router) -> bool:
 # -- copying ---------------------------------------------------------------------------------------
 
 
-def forward(yard: Yard, log: LogTopic, router: Router, now_ms: i64) -> None:
+def forward(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
     """Pass on what a router has not passed on yet, as far as its destination takes it."""
     routers = yard.routers
     if routers.hops >= HOPS_MAX:
         if not router.is_behind:
-            router.cursor = log.next_seq - 1
+            router.cursor = source.head_seq()
         return
     routers.hops += 1
     try:
-        while router.cursor < log.next_seq - 1:
-            if not _forward_slice(yard, log, router, now_ms):
+        while router.cursor < source.head_seq():
+            if not _forward_slice(yard, source, router, now_ms):
                 return
     finally:
         routers.hops -= 1
@@ -228,9 +292,9 @@ def forward(yard: Yard, log: LogTopic, router: Router, now_ms: i64) -> None:
         router.is_behind = not _is_remembered(yard, router)
 
 
-def _forward_slice(yard: Yard, log: LogTopic, router: Router, now_ms: i64) -> bool:
+def _forward_slice(yard: Yard, source: Source, router: Router, now_ms: i64) -> bool:
     """Copy some records; False if the destination does not take all of them."""
-    found = rows_after(yard.journal, log, router.cursor, SLICE)
+    found = source.rows_after(yard, router.cursor)
     seqs: list[int] = []
     rows: list[Row] = []
     size: i64 = 0
@@ -281,6 +345,10 @@ def room_for(yard: Yard, router: Router, count: i64, size: i64) -> i64:
     dest = yard.logs.get(router.dest)
     if dest is not None and dest.onward is not None:
         room += dest.onward.room(count, size)
+    queue = yard.queues.get(router.dest)
+    stock = None if queue is None or dest is not None else queue.stock
+    if stock is not None and stock.onward is not None:
+        room += stock.onward.room(count, size)
     return room
 
 

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from jobyard.model.item import Item
+    from jobyard.model.log import Onward
 
 
 @final
@@ -46,6 +47,8 @@ class Stock:
         self.alarm: Item | None = None
         # The claims that wait to be served together.
         self.cohort: Item | None = None
+        # The routers that lead away from it; None where none does.
+        self.onward: Onward | None = None
 
     def encode_floors(self) -> bytes:
         """Return both floors, and how many letters there were, as they are remembered."""

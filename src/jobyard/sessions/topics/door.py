@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.model.router import Printer
 from jobyard.sessions.topics.news import QueueNews
+from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
@@ -42,11 +44,21 @@ class Limits:
 
 
 @final
+class JobPrinter(Printer):
+    """Shows bodies of jobs as the API does."""
+
+    def json_of(self, codec: i64, body: bytes) -> bytes:
+        """Return a body that is no JSON as JSON."""
+        return to_json(codec, body)
+
+
+@final
 class TopicsDoor:
     """The topics API of one yard."""
 
     def __init__(self, yard: Yard, now_ms: i64) -> None:
         self.yard = yard
+        yard.routers.printer = JobPrinter()
         self.started_ms: i64 = now_ms
         # None: everybody may do everything.
         self.keys: list[Key] = []

@@ -24,6 +24,7 @@ from jobyard.wire.http1_target import parse_query
 from jobyard.wire.json_write import encode, write_text
 
 if TYPE_CHECKING:
+    from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
     from jobyard.wire.json_read import JsonFields
 
@@ -36,10 +37,8 @@ def put_router(door: TopicsDoor, call: Call) -> None:
     check_name(call, router.source)
     check_name(call, router.dest)
     yard = door.yard
-    if router.source not in yard.logs and find_queue(yard, router.source) is not None:
-        detail: dict[str, object] = {"reason": "router_source_queue"}
-        raise HttpRefused(409, _INCOMPATIBLE, f"{router.source} is a queue", detail)
-    if router.source not in yard.logs:
+    source = find_queue(yard, router.source)
+    if router.source not in yard.logs and source is None:
         raise no_topic(router.source)
     is_missing = router.dest not in yard.logs and find_queue(yard, router.dest) is None
     if is_missing and not router.create_dest:
@@ -48,6 +47,8 @@ def put_router(door: TopicsDoor, call: Call) -> None:
         check_routers(door)
     if is_missing:
         check_topics(door)
+    if source is not None and source.config is None:
+        _configure(door, call, source)
     try:
         is_new = routers.set_router(yard, router, call.now_ms)
     except routers.RouterCycle as cycle:
@@ -75,9 +76,14 @@ def _hold_dest(door: TopicsDoor, call: Call, router: Router) -> None:
     if queue is None:
         logs.open_log(yard, router.dest, TopicConfig(), call.now_ms)
     elif queue.config is None:
-        config = TopicConfig()
-        config.type = QUEUE
-        claim_setup.set_queue_config(yard, queue, config, call.now_ms)
+        _configure(door, call, queue)
+
+
+def _configure(door: TopicsDoor, call: Call, queue: Queue) -> None:
+    """Let a queue that nobody configured stay there when it is empty."""
+    config = TopicConfig()
+    config.type = QUEUE
+    claim_setup.set_queue_config(door.yard, queue, config, call.now_ms)
 
 
 def _read_router(call: Call) -> Router:
@@ -124,7 +130,9 @@ def _state(door: TopicsDoor, router: Router) -> dict[str, object]:
     state = router.fields()
     state["forwarded_total"] = int(router.forwarded_total)
     state["cursor"] = int(router.cursor)
-    state["lag"] = int(door.yard.logs[router.source].next_seq - 1 - router.cursor)
+    source = routers.find_source(door.yard, router.source)
+    assert source is not None
+    state["lag"] = int(source.head_seq() - router.cursor)
     return state
 
 

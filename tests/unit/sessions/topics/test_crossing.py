@@ -268,3 +268,43 @@ def test_a_log_takes_no_jobs_after_a_restart_either() -> None:
     assert said == b"USING log\r\nDRAINING\r\n"
     assert site.bunqueue().refused("PUSH", queue="log", data={}) == NO_JOBS
     site.check()
+
+
+# -- routers from queues ---------------------------------------------------------------------------
+
+
+def test_jobs_of_every_door_are_copied_from_a_queue_into_a_log() -> None:
+    site = BareTopics(MemoryStorage())
+    api = site.api
+    site.beanstalk().say(b"use q\r\nput 0 0 60 3\r\nold\r\n")
+    assert api.ask("PUT", "/v0/routers/r", {"source": "q", "dest": "log"}).status == 201
+    site.beanstalk().say(b"use q\r\nput 0 0 60 5\r\nplain\r\nput 0 0 60 7\r\n[1, 2]\n\r\n")
+    site.bunqueue().push("q", {"a": [None, 1.5]})
+    site.bunqueue().ok("PUSHB", queue="q", jobs=[{"data": 1}, {"data": 2}])
+    api.ok("q", {"records": [{"data": "here", "tag": "t", "meta": {"m": 1}}]})
+    found = [one["data"] for one in api.diff("log")["records"]]
+    assert found == ["plain", [1, 2], {"a": [None, 1.5]}, 1, 2, "here"]
+    assert api.diff("log")["records"][-1]["meta"] == {"m": 1}
+    state = api.ask("GET", "/v0/routers/r").json
+    assert (state["forwarded_total"], state["cursor"], state["lag"]) == (6, 7, 0)
+    api.ok("q/delete", {"before_seq": 100})
+    site = site.again()
+    site.beanstalk().say(b"use q\r\nput 0 0 60 1\r\n9\r\n")
+    assert [one["data"] for one in site.api.diff("log", from_seq=6)["records"]] == [9]
+    assert site.api.ask("DELETE", "/v0/topics/q").json["routers_removed"] == ["r"]
+    site.check()
+
+
+def test_a_copy_lies_in_another_queue_for_whoever_waits_there(
+    site: BareTopics, api: Caller, queue: str
+) -> None:
+    api.put("copies", type="queue")
+    assert api.ask("PUT", "/v0/routers/r", {"source": queue, "dest": "copies"}).status == 201
+    worker = site.connect()
+    worker.send("POST", "/v0/topics/copies/claim", {"node": "w", "wait_ms": 5000})
+    site.beanstalk().say(b"use q\r\nput 0 0 60 1\r\n7\r\n")
+    site.settle()
+    answer = worker.hear()
+    assert answer is not None
+    assert [job["data"] for job in answer.json["claimed"]] == [7]
+    assert api.state(queue)["queue"]["ready"] == 1
