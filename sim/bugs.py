@@ -284,6 +284,41 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
     ),
+    "numbers-given-again": Bug(
+        "records are numbered from the beginning after a restart",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.engine.replay",
+                "    journal.record_base = replay.next_record\n",
+                "",
+            ),
+        ),
+    ),
+    "past-name-dropped": Bug(
+        "compaction forgets the names of queues that are gone and still told of",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.engine.compaction",
+                "            saved.add_name(past)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    "history-too-soon": Bug(
+        "history shows what is not on disk yet",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.journal.history",
+                "        self._next_hots.append(self._next_hot_sealed)\n",
+                "        self._next_hots.append(self._next_hot_sealed)\n"
+                "        self.next_durable = next_record\n"
+                "        self.next_hot = self._next_hot_sealed\n",
+            ),
+        ),
+    ),
     "state-dropped": Bug(
         "compaction forgets what happened to jobs since they were put",
         frozenset({"live bytes"}) | _RESTART,

@@ -139,7 +139,7 @@ class Swarm:
         # Drawn beside the others, so that older seeds still tell their stories.
         beside = Random()
         beside.setstate(rng.getstate())
-        self.events_bytes = self.segment_size * beside.choice((0, 0, 0, 1, 4, 1000))
+        self.events_bytes = self.segment_size * beside.choice((0, 0, 0, 0, 0, 1, 4, 1000))
         self.events_ms = beside.choice((100, 20_000, 3_600_000))
 
     def describe(self) -> str:

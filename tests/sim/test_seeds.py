@@ -33,6 +33,7 @@ RARE = {
     "flip refused",
     "freeze",
     "half-close while waiting",
+    "history read",
     "kill in compaction phase 1",
     "kill in compaction phase 2",
     "kill in compaction phase 3",
