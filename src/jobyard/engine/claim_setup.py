@@ -150,7 +150,7 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     queue.stock = None
     queue.roster = None
     # Who still uses the queue at another door goes on with it under a new number.
-    journal.ledger.forget_queue(queue)
+    journal.retire_queue(queue)
     queue.number = 0
     queue.next_seq = 1
     queue.seq_limit = 1

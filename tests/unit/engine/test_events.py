@@ -1,8 +1,10 @@
+from jobyard.engine.claims import drop_topic_queue, open_topic_queue
 from jobyard.engine.compaction import Compactor
 from jobyard.engine.end import finish
 from jobyard.engine.events import has_history, read_history, seq_at
 from jobyard.engine.move import remove
 from tests.support.memory_storage import MemoryStorage
+from tests.support.topics import config
 from tests.support.yards import ALL_HISTORY, NOW_MS, OpenYard
 
 
@@ -111,6 +113,27 @@ def test_names_of_queues_that_are_gone_outlast_compaction_and_restarts() -> None
     site.compact()
     site.compact()
     assert "long" not in site.journal.history.names.values()
+
+
+def test_the_name_of_a_topic_that_was_removed_outlasts_it_too() -> None:
+    storage = MemoryStorage()
+    window = (ALL_HISTORY[0], 150_000)
+    site = OpenYard(storage, window=window)
+    queue = open_topic_queue(site.yard, "long", config(), site.now_ms)
+    kept = site.put(b"kept", "long")
+    site.commit()
+    fill(site, "filler", 200)
+    named_in = int(queue.segment)
+    drop_topic_queue(site.yard, queue, site.now_ms)
+    site.commit()
+    fill(site, "filler", 20)
+    site.compactor = Compactor(site.yard, [named_in])
+    site.compact()
+    assert named_in not in site.journal.segments
+    for _ in range(2):
+        assert (int(kept.id), "long") in {(row[3], row[2]) for row in rows_of(site)}
+        storage = storage.killed()
+        site = OpenYard(storage, site.now_ms, window=window)
 
 
 def test_history_gives_way_on_a_full_disk_before_jobs_are_refused() -> None:
