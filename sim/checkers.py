@@ -368,7 +368,7 @@ def _pass_over_keys(
         for number, log in here.log_numbers.items():
             other = there.log_numbers.get(number)
             for name, key in log.keys.items():
-                if other is None or name not in other.keys:
+                if key.segment != 0 and (other is None or name not in other.keys):
                     books[int(key.segment)] -= int(key.weight)
 
 

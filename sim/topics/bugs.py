@@ -195,7 +195,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             (
                 "jobyard.model.router",
                 "return tag.startswith(self.tag) if self.is_prefix else tag == self.tag",
-                "return tag.startswith(self.tag)",
+                'return tag != "z"',
             ),
         ),
     ),

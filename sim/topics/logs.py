@@ -87,6 +87,8 @@ class Log:
     def configure(self, config: Config, now: int) -> None:
         """Replace the configuration."""
         self.trim(now)
+        if self.rows and config.is_written != self.config.is_written:
+            raise Refusal(409, "topic_not_empty")
         self.config = config
         self.since = now
         self.trim(now)

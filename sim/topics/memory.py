@@ -129,6 +129,9 @@ class Recall:
         name = log.name
         self._same(f"config of {name}", log.config.fields(), known.config)
         self._same(f"incarnation of {name}", int(log.incarnation), known.incarnation)
+        if known.config["durability"] == "ephemeral":
+            self._check_ephemeral(log, known)
+            return
         found = rows_of(self._yard, log)
         if self._has_jumped:
             found = [(seq, text, label, 0) for seq, text, label, _ in found]
@@ -150,6 +153,15 @@ class Recall:
         }
         oldest = self._now - known.window
         self._check_keys(name, keys, {k: w for k, w in known.keys.items() if w.time > oldest})
+
+    def _check_ephemeral(self, log: LogTopic, known: LogMemory) -> None:
+        """See that nothing came back, and that who reads on is told of the gap."""
+        facts = (int(log.count), int(log.cap_floor))
+        self._same(f"records and floor of {log.name}", facts, (0, int(log.next_seq)))
+        if log.next_seq < known.next_seq:
+            raise Violation(
+                "restart", f"{log.next_seq} comes next in {log.name}, not {known.next_seq}"
+            )
 
     def _check_keys(
         self, name: str, found: dict[str, tuple[int, int, int]], wanted: dict[str, Write]

@@ -338,7 +338,7 @@ class TopicsModel(Topics):
         wanted: Told = {"topic": ask.name, "deleted": deleted, "earliest_seq": topic.earliest}
         wanted |= {"head_seq": topic.head, "count": count, "bytes": topic.bytes}
         self._same(ask, answer, wanted)
-        return self.batch if deleted else 0
+        return self.batch if deleted and topic.config.is_written else 0
 
     # -- leases ----------------------------------------------------------------------------------
 
@@ -466,7 +466,7 @@ class TopicsModel(Topics):
         if log is not None:
             log.remove(seqs)
         self._same(ask, answer, {"topic": ask.name, "purged": len(seqs)})
-        return self.batch if seqs else 0
+        return self.batch if log is not None and seqs and log.config.is_written else 0
 
     # -- waiting ---------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Config:
         self.cap_records = self._number("cap_records")
         self.cap_bytes = self._number("cap_bytes")
         self.is_rejecting = self.fields["discard"] == "reject"
-        self.is_written = self.fields["durability"] in {"disk", "fsync"}
+        self.is_written = self.fields["durability"] != "ephemeral"
         self.window = self._number("idempotency_window_ms")
         self.dedupes = bool(self.fields["dedupe_node"])
         self.lease = self._number("lease_ms")

@@ -59,8 +59,10 @@ ROUTERS: Final = ("r1", "r2", "r3")
 class TopicsSwarm:
     """The choices of one seed for its topics clients."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, has_memory: bool) -> None:
         pick = rng.choice
+        # Whether there is room for records that are nowhere else.
+        self.has_memory = has_memory
         self.clients_max = pick((1, 2, 4))
         self.nodes = pick((("a",), ("a", "b"), ("a", "b", "c")))
         self.small_max = pick((5, 60, 400))
@@ -191,7 +193,10 @@ class TopicsAuthor:
     def _config(self, name: str, kind: str) -> Told:
         rng = self._rng
         pick = rng.choice
-        fields: Told = {"type": kind, "durability": pick(("disk", "disk", "fsync"))}
+        classes = ["disk", "disk", "fsync", "fsync", "memory"]
+        if kind == "log" and self._swarm.has_memory:
+            classes += ["ephemeral", "ephemeral"]
+        fields: Told = {"type": kind, "durability": pick(classes)}
         choices: list[tuple[str, object]] = [
             ("cap_records", pick((5, 12, 30))),
             ("cap_bytes", pick((200, 1500))),
@@ -231,7 +236,7 @@ class TopicsAuthor:
             fields["node"] = rng.choice(self._swarm.nodes)
         fields["include_tags"] = rng.random() < 0.4
         fields["include_meta"] = rng.random() < 0.8
-        if is_patient:
+        if is_patient and name not in model.queues:
             fields["wait_ms"] = rng.choice((50, 700, 9000))
         return Ask("diff", name, fields)
 

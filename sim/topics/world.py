@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 DRAIN_ROUNDS: Final = 40
 # Longer than any lease, delay, or time to live.
 LONGEST_MS: Final = 31_000
+# A budget that no run uses up.
+ROOM_FOR_ALL: Final = 1 << 30
 
 
 class TopicsSnapshot(Snapshot):
@@ -54,7 +56,8 @@ class TopicsWorld(BunWorld):
         self.swarm.faults.discard("full")
         self.bun.may_fill = False
         self.rng3 = Random(seed * 2_654_435_761 + 11)
-        self.topics_swarm = TopicsSwarm(self.rng3)
+        has_memory = self.swarm.body_budget >= ROOM_FOR_ALL
+        self.topics_swarm = TopicsSwarm(self.rng3, has_memory=has_memory)
         self.author3 = TopicsAuthor(self.rng3, self.topics_swarm)
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
