@@ -172,8 +172,8 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.put",
-                "i64(queue.segment) != journal.hot.number:",
-                "i64(queue.segment) < 0:",
+                "is_due = i64(queue.segment) != journal.hot.number",
+                "is_due = i64(queue.segment) < 0",
             ),
         ),
     ),
@@ -226,7 +226,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record", "restart"}),
         (
             (
-                "jobyard.sessions.topics.reads",
+                "jobyard.sessions.topics.pages",
                 "    call.await_batch(page.batch, is_synced=page.is_synced)\n",
                 "",
             ),

@@ -232,8 +232,6 @@ class TopicsModel(Topics):
 
     def _route(self, ask: Ask, answer: Answer) -> int:
         router = Router(ask.name, ask.fields)
-        if router.source in self.queues:
-            raise Refusal(409, "topic_exists_incompatible")
         if router.source not in self.logs:
             raise Refusal(404, "topic_not_found")
         is_missing = router.dest not in self.logs and router.dest not in self.queues
