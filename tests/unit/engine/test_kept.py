@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobyard import build
 from jobyard.engine import claims
 from jobyard.engine.kept import kept_of
 from jobyard.model.extra import KeptLease
@@ -139,6 +140,9 @@ def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
     assert held(after.again())[0][3] == after.now_ms + 10_000
 
 
+@pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 def test_streams_hold_on_to_nothing_over_a_restart() -> None:
     site = topic()
     site.write(b"1")

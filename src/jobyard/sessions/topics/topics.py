@@ -103,7 +103,9 @@ def get_topic(door: TopicsDoor, call: Call) -> None:
     yard = door.yard
     log = yard.logs.get(name)
     queue = find_queue(yard, name) if name != EVENTS else None
+    is_synced = False
     if is_events(yard, name):
+        # Its rows are on the disk before they are any.
         state = events_state(yard)
     elif log is not None:
         state = _log_state(door, log, call.now_ms)
