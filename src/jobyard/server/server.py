@@ -267,8 +267,12 @@ class Server:
         self._log.debug(what, connection=fd)
 
     def _correct_wall(self) -> None:
-        wall_ms = int(time.time() * 1000)
-        self._yard.journal.wall_offset_ms = wall_ms - self._clock.now_ms()
+        journal = self._yard.journal
+        offset_ms = int(time.time() * 1000) - self._clock.now_ms()
+        # Of two clocks that are read in milliseconds one is ahead now and then; times that were
+        # told must not move with that.
+        if not -1 <= offset_ms - journal.wall_offset_ms <= 1:
+            journal.wall_offset_ms = offset_ms
 
     async def _serve_streams(self) -> int:
         loop = asyncio.get_running_loop()
