@@ -251,8 +251,8 @@ BUGS: Final[dict[str, Bug]] = {
                 "",
             ),
             Change(
-                "jobyard.engine.replay",
-                "    journal.next_id = max(journal.next_id, recovery.next_id)\n",
+                "jobyard.journal.recovery",
+                "        journal.next_id = max(journal.next_id, self.next_id)\n",
                 "",
             ),
         ),

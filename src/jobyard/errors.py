@@ -32,6 +32,18 @@ class NameTaken(YardFull):
         self.name = name
 
 
+class Duplicate(Refused):
+    """There is a job with the id that was asked for."""
+
+
+class CostExceeds(Refused):
+    """The job costs more than the bucket of its lane can ever hold."""
+
+
+class IdExhausted(Refused):
+    """The next ids are all taken by jobs whose clients chose them."""
+
+
 class StorageFull(Exception):
     """The disk has no room for a new file; files that exist keep the space they reserved."""
 

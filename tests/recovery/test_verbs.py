@@ -6,8 +6,10 @@ what a verb recorded in the wrong segment shows once compaction has let that seg
 
 import pytest
 
+from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.ledger import queue_bytes
 from tests.support.memory_storage import MemoryStorage
+from tests.support.random_glides import RandomGlides
 from tests.support.random_verbs import RandomVerbs
 from tests.support.yards import NOW_MS, OpenYard, live_bytes, recount, snapshot
 
@@ -90,6 +92,50 @@ def test_a_yard_that_is_compacted_and_started_again_goes_on_the_same(seed: int) 
                 site, storage = again, after
                 verbs.go_on_at(site)
     assert dropped_count > 10
+
+
+@pytest.mark.parametrize("seed", range(31, 37))
+def test_jobs_of_glide_mq_go_on_the_same_too(seed: int) -> None:
+    storage = MemoryStorage()
+    site = open_on(storage, NOW_MS)
+    verbs = RandomGlides(site, seed)
+    for number in range(STEPS):
+        verbs.step()
+        recount(site.yard)
+        if number % 3 == 0:
+            site.commit()
+        if number % 20 == 0:
+            reopened(site, storage)
+            compacted(site)
+            again, after = reopened(site, storage)
+            if number % 60 == 0:
+                site, storage = again, after
+                verbs.go_on_at(site)
+
+
+@pytest.mark.parametrize("seed", range(41, 44))
+def test_a_full_disk_leaves_every_index_and_every_count_right(seed: int) -> None:
+    storage = MemoryStorage()
+    site = open_on(storage, NOW_MS)
+    verbs = RandomGlides(site, seed)
+    # Notes change the job before they ask for room, which a session does not.
+    verbs.forget(verbs.note_one)
+    refused = 0
+    for number in range(STEPS):
+        if number == STEPS // 3:
+            storage.capacity = sum(len(file.seen) for file in storage.files.values()) + SEGMENT
+        try:
+            verbs.step()
+        except (YardFull, StorageFull):
+            refused += 1
+        recount(site.yard)
+        if number % 5 == 0:
+            site.commit()
+    assert refused > 20
+    storage.capacity = None
+    site.tick(10_000)
+    site.commit()
+    recount(site.yard)
 
 
 @pytest.mark.parametrize("seed", range(21, 24))

@@ -100,6 +100,10 @@ class RandomVerbs:
         self.site.tick(self.random.choice((0, 0, 1, 5, 100, 1000)))
         self.random.choice(self._deeds)()
 
+    def forget(self, deed: Callable[[], None]) -> None:
+        """Do one of the things no more."""
+        self._deeds = [each for each in self._deeds if each != deed]
+
     def go_on_at(self, site: OpenYard) -> None:
         """Go on with a yard that was started anew: nobody holds anything there."""
         self.site = site

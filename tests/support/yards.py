@@ -9,6 +9,7 @@ from typing import Final
 
 from jobyard.engine.compaction import IDLE, Compactor
 from jobyard.engine.log_text import texts_between
+from jobyard.engine.names import custom_key
 from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
 from jobyard.engine.queues import is_ruled, open_queue
 from jobyard.engine.replay import Recovered, open_yard
@@ -23,9 +24,7 @@ from jobyard.journal.reader import Reader
 from jobyard.journal.record import MOVED_SIZE, STATE_SIZE
 from jobyard.journal.segment import Segment
 from jobyard.journal.storage import Storage
-from jobyard.model.bag import Bag
 from jobyard.model.extra import OPEN, Extra, Outcome, Tally, size_of
-from jobyard.model.heap import Heap
 from jobyard.model.job import (
     BEANSTALK,
     BLOCKED,
@@ -45,12 +44,22 @@ from jobyard.model.line import Line
 from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
-from jobyard.model.rules import Group, Rules
+from jobyard.model.rules import Rules
+from jobyard.model.shelves import STREAM, Shelves
 from jobyard.model.topic import BARRED, EPHEMERAL
 from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
 from jobyard.sessions.session import Peer
 from tests.support.bare import FixedFacts
+from tests.support.indexes import (
+    check_bag,
+    check_heap,
+    group_of,
+    ids,
+    is_behind,
+    recount_shelves,
+    stands_in_stream,
+)
 
 NOW_MS: Final = 1_700_000_000_000
 SEGMENT_SIZE: Final = 1 << 16
@@ -331,6 +340,8 @@ def _facts(yard: Yard, job: Job) -> Facts:
         int(counts.stalls),
         int(job.attempts),
         (int(job.family), int(job.codec), job.policy.text),
+        # What was taken off a shelf comes back to the stream.
+        int(job.shelf),
         *extra_facts(extra),
     )
 
@@ -348,6 +359,9 @@ def extra_facts(extra: Extra) -> Facts:
     remark: Facts = ()
     if extra.remark is not None:
         remark = (extra.remark.tag, extra.remark.node, extra.remark.meta)
+    glide: Facts = ()
+    if extra.glide is not None:
+        glide = (extra.glide.encode(), sorted((extra.glide.overlay or {}).items()))
     kept: Facts = ()
     if extra.kept is not None:
         one = extra.kept
@@ -364,6 +378,7 @@ def extra_facts(extra: Extra) -> Facts:
         (extra.stack, extra.retries, extra.retried_ms),
         ended,
         kept,
+        glide,
     )
 
 
@@ -402,27 +417,23 @@ def recount(yard: Yard) -> None:
         _recount_queue(queue, [job for job in jobs if job.queue is queue])
     for log in yard.logs.values():
         _recount_log(log)
-    _check_heap(yard.timers)
+    check_heap(yard.timers)
     if yard.journal.is_on:
         recount_live_bytes(yard)
 
 
 def is_urgent(job: Job) -> bool:
-    """Tell whether a job counts as urgent: beanstalk knows no groups."""
-    return job.state == READY and job.rank < URGENT_RANK and group_of(job) is None
-
-
-def group_of(job: Job) -> Group | None:
-    """Return the group a job stands in line with."""
-    return None if job.extra is None else job.extra.group
+    """Tell whether a job counts as urgent: beanstalk knows no groups, lanes and shelves."""
+    return job.state == READY and job.rank < URGENT_RANK and stands_in_stream(job)
 
 
 def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
     in_memory = sum(int(job.size) for job in jobs if job.body is not None)
     in_memory += sum(int(log.memory) for log in yard.logs.values())
-    assert yard.bodies.in_memory == in_memory
+    side = sum(int(key.weight) for key in yard.side.keys.values())
+    assert yard.bodies.in_memory == in_memory + side
     ephemeral = [log for log in yard.logs.values() if log.config.durability == EPHEMERAL]
-    assert yard.bodies.pinned == sum(int(log.memory) for log in ephemeral)
+    assert yard.bodies.pinned == side + sum(int(log.memory) for log in ephemeral)
 
 
 def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
@@ -431,14 +442,15 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     leased = [job for job in jobs if job.state == LEASED]
     dead = [job for job in jobs if job.state == DEAD]
     done = [job for job in jobs if job.state == DONE]
-    plain = [job for job in ready if group_of(job) is None]
-    assert _ids(queue.ready) == sorted(int(job.id) for job in plain)
+    plain = [job for job in ready if stands_in_stream(job)]
+    assert ids(queue.ready) == sorted(int(job.id) for job in plain)
     assert queue.held_count == len(ready) - len(plain)
-    assert _ids(queue.delayed) == sorted(int(job.id) for job in delayed)
-    assert all(job.sort_key == job.rank for job in ready)
+    assert ids(queue.delayed) == sorted(int(job.id) for job in delayed)
+    assert all(job.sort_key == job.rank for job in ready if not is_behind(job))
+    assert all(job.shelf == STREAM for job in jobs if job.state != READY)
     assert all(job.sort_key == job.due_ms for job in delayed)
-    _check_bag(queue.leased, leased)
-    _check_bag(queue.blocked, [job for job in jobs if job.state == BLOCKED])
+    check_bag(queue.leased, leased)
+    check_bag(queue.blocked, [job for job in jobs if job.state == BLOCKED])
     assert queue.urgent_count == sum(is_urgent(job) for job in jobs)
     assert sorted(buried(queue)) == sorted(int(job.id) for job in dead)
     assert queue.dead.live_count == len(dead)
@@ -446,10 +458,13 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     assert sorted(resting(queue.done)) == sorted(int(job.id) for job in done)
     assert queue.done.live_count == len(done)
     assert queue.jobs_count() == len(jobs)
-    _check_heap(queue.ready)
-    _check_heap(queue.delayed)
+    check_heap(queue.ready)
+    check_heap(queue.delayed)
     if queue.rules is not None:
         _recount_groups(queue.rules, jobs)
+        recount_shelves(queue.rules.shelves or Shelves(), jobs)
+    else:
+        assert all(stands_in_stream(job) for job in ready)
     if delayed:
         assert queue.pos >= 0, "a delay without a timer never ends"
         assert queue.sort_key <= queue.delayed.items[0].sort_key
@@ -460,7 +475,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
         assert lease in book.leases.items
         assert book.pos >= 0, "a lease without a timer never ends"
         assert book.sort_key <= book.soonest_ms()
-        _check_heap(book.leases)
+        check_heap(book.leases)
     _recount_waiters(queue)
 
 
@@ -493,11 +508,6 @@ def _recount_waiters(queue: Queue) -> None:
     assert queue.waiting_count == waiting
 
 
-def _check_bag(bag: Bag, jobs: list[Job]) -> None:
-    assert {id(item) for item in bag.items} == {id(job) for job in jobs}
-    assert [int(item.pos) for item in bag.items] == list(range(len(jobs)))
-
-
 def _recount_groups(rules: Rules, jobs: list[Job]) -> None:
     for name, group in rules.groups.items():
         assert group.name == name
@@ -505,9 +515,9 @@ def _recount_groups(rules: Rules, jobs: list[Job]) -> None:
         assert group.jobs_count == len(members)
         assert group.leased_count == sum(job.state == LEASED for job in members)
         ready = sorted(int(job.id) for job in members if job.state == READY)
-        assert _ids(group.ready) == ready
+        assert ids(group.ready) == ready
         assert (group in rules.ring) == (len(ready) > 0)
-        _check_heap(group.ready)
+        check_heap(group.ready)
     assert len(set(map(id, rules.ring))) == len(rules.ring)
     assert all(rules.groups.get(group.name) is group for group in rules.ring)
 
@@ -519,7 +529,7 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
     for job in jobs:
         extra = job.extra if job.extra is not None else Extra()
         if extra.custom_id:
-            custom[extra.custom_id] = job
+            custom[custom_key(job, extra.custom_id)] = job
         if job.state in (READY, DELAYED) and job.policy.ttl_ms > 0:
             assert extra.expiry is not None, "a time to live without an alarm never ends"
             assert extra.expiry in yard.timers.items
@@ -541,17 +551,6 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
         for key, owner in (queue.keys or {}).items():
             assert owner.more().unique_key == key
             assert owner.state not in (DEAD, DONE, GONE)
-
-
-def _ids(heap: Heap) -> list[int]:
-    return sorted(int(item.id) for item in heap.items if isinstance(item, Job))
-
-
-def _check_heap(heap: Heap) -> None:
-    for slot, item in enumerate(heap.items):
-        assert item.pos == slot
-        above = heap.items[(slot - 1) // 2] if slot else item
-        assert (above.sort_key, above.stamp) <= (item.sort_key, item.stamp)
 
 
 def _add_log_bytes(log: LogTopic, live: dict[int, int]) -> None:

@@ -34,7 +34,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, LEASE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Outcome, Remark, size_of
-from jobyard.model.job import BUNQUEUE, GONE, JSON, READY, TOPICS, Job
+from jobyard.model.job import GONE, JSON, READY, TOPICS, Job, counts_attempts
 from jobyard.model.log import LogTopic
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic import clamp_lease_ms
@@ -336,7 +336,7 @@ def _end_runs(
 
 
 def _give_back(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
-    if job.family == BUNQUEUE:
+    if counts_attempts(job.family):
         fail(yard, job, "nacked", now_ms, delay_ms=delay_ms)
     else:
         release(yard, job, job.rank, max(delay_ms, 0), now_ms)
@@ -457,6 +457,8 @@ def remove_matching(
                 removed += 1
     finally:
         send_tidings(yard, now_ms)
+    if queue.rules is not None and queue.first_link is not None:
+        offer(yard, queue, now_ms)
     drop_if_idle(yard, queue)
     return removed
 

@@ -20,7 +20,7 @@ from jobyard.engine.queues import drop_if_idle, settings_of
 from jobyard.engine.yard import Yard
 from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, STALLED, STATE_SIZE
 from jobyard.model.extra import Outcome, size_of
-from jobyard.model.job import BUNQUEUE, DEAD, Job
+from jobyard.model.job import BUNQUEUE, DEAD, Job, counts_attempts
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.meter import Meters
 from jobyard.model.queue import Queue
@@ -63,7 +63,7 @@ class Rests(Keeper):
 
     def rested(self, job: Job) -> None:
         """See that a job at rest is looked at when it is due."""
-        if job.family != BUNQUEUE:
+        if not counts_attempts(job.family):
             return
         queue = job.queue
         ended_ms = job.outcome().ended_ms
@@ -74,6 +74,8 @@ class Rests(Keeper):
             return
         meters.failed.add(ended_ms)
         self.failed_count += 1
+        if job.family != BUNQUEUE:
+            return
         settings = settings_of(queue)
         if queue.perishable_count > settings.dead_max:
             _arm(self._yard, queue, ended_ms)
@@ -82,7 +84,7 @@ class Rests(Keeper):
 
     def left(self, job: Job, why: i64, now_ms: i64) -> None:
         """Count a job that is not kept."""
-        if job.family != BUNQUEUE:
+        if not counts_attempts(job.family):
             return
         meters = _meters(self._yard, job.queue)
         if why == FINISHED:

@@ -47,14 +47,17 @@ from jobyard.model.job import (
     DEAD,
     DELAYED,
     DONE,
+    GLIDE,
     GONE,
     READY,
     TOPICS,
     Job,
+    counts_attempts,
 )
-from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms
+from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
 from jobyard.model.queue import Book, Lease
 from jobyard.model.rules import DEFAULTS
+from jobyard.model.shelves import STAGED, STREAM
 
 # Whether a job that is done is kept: as it was asked for when it was put, or as the worker says.
 KEEP_AS_ASKED: Final = -1
@@ -62,6 +65,9 @@ KEEP_NOT: Final = 0
 
 # Jobs that are done and kept for a queue; beyond this the oldest go.
 DONE_KEPT_MAX: Final = 100_000
+
+# How often a worker may fall silent over a job of glide-mq, where no worker says.
+STALLS_MAX: Final = 1
 
 
 def held(yard: Yard, job_id: i64, book: Book) -> Job:
@@ -121,7 +127,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
 
 
 def _is_kept(yard: Yard, job: Job, keep: i64) -> bool:
-    if job.family != BUNQUEUE or keep == KEEP_NOT or yard.journal.is_full:
+    if not counts_attempts(job.family) or keep == KEEP_NOT or yard.journal.is_full:
         return False
     return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
 
@@ -163,26 +169,31 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     delay_ms: i64 = -1,
     is_final: bool = False,
     is_removed: bool = False,
+    limit: i64 = -1,
 ) -> None:
-    """End the run of a held job badly: tried again later, or dead if it was the last attempt."""
+    """End the run of a held job badly: tried again later, or dead if it was the last attempt.
+
+    `limit` is how many attempts there are where who ran it says so, not the policy.
+    """
     policy = job.policy
     attempts: i64 = i64(job.attempts) + 1
-    is_last = is_final or 0 < policy.max_attempts <= attempts
+    is_last = is_final or _is_last(job, attempts, limit)
     if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
         return
     if is_last:
         end = End(job, FAILED, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
     else:
-        wait_ms = delay_ms if delay_ms >= 0 else backoff_ms(policy, job.id, attempts)
+        wait_ms = delay_ms if delay_ms >= 0 else _backoff(job, attempts)
         end = End(job, FAILED, DELAYED if wait_ms > 0 else READY)
         end.due_ms = now_ms + wait_ms
         if wait_ms == 0:
             end.stamp = yard.new_place(job, now_ms)
+            end.shelf = STAGED if job.family == GLIDE else STREAM
     end.attempts = attempts
     lease = job.lease
     started_ms = lease.started_ms if lease is not None else now_ms
     fields = Fields()
-    if job.family == BUNQUEUE:
+    if counts_attempts(job.family):
         failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
         if stack:
             fields.text(STACK, stack)
@@ -197,12 +208,27 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     _finish_failed(yard, job, end, error, now_ms)
 
 
+def _is_last(job: Job, attempts: i64, limit: i64) -> bool:
+    """Tell whether a job has no attempt left; one of glide-mq has one if nothing was said."""
+    if limit < 0:
+        limit = job.policy.max_attempts
+    return attempts >= max(limit, 1) if job.family == GLIDE else 0 < limit <= attempts
+
+
+def _backoff(job: Job, attempts: i64) -> i64:
+    if job.family == GLIDE:
+        return exact_backoff_ms(job.policy, attempts)
+    return backoff_ms(job.policy, job.id, attempts)
+
+
 def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms: i64) -> None:
     event = bus.Event(bus.FAILED, job.queue, job, now_ms)
     event.error = error
     event.reason = reason
     event.is_final = end.state in (DEAD, GONE)
     event.is_dead = end.state == DEAD
+    if end.state == DELAYED:
+        event.delay_ms = end.due_ms - now_ms
     yard.bus.tell(event)
 
 
@@ -227,7 +253,7 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
 
     To a job whose family counts attempts this is one, its rank stays, and it may be the last.
     """
-    if job.family != BUNQUEUE:
+    if not counts_attempts(job.family):
         release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
     else:
         fail(yard, job, "released", now_ms, delay_ms=delay_ms)
@@ -244,7 +270,7 @@ def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None
 
 def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
     """Lay a held job aside at the end of the dead line until someone kicks it."""
-    if job.family == BUNQUEUE:
+    if counts_attempts(job.family):
         fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True)
         return
     if job.family == TOPICS and _is_letter(yard, job, now_ms):
@@ -290,15 +316,40 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
     """End a lease whose time is over."""
     job = lease.job
     timeout_ms = job.policy.timeout_ms
-    if job.family != BUNQUEUE:
+    if not counts_attempts(job.family):
         yard.timeouts_count += 1
         end = End(job, EXPIRED, READY)
         end.due_ms = now_ms
         _end(yard, job, end, now_ms, waited=False)
     elif timeout_ms > 0 and now_ms >= lease.started_ms + timeout_ms:
         fail(yard, job, "Job timeout exceeded", now_ms, reason=TIMED_OUT)
+    elif job.family == GLIDE:
+        stall(yard, job, STALLS_MAX, now_ms)
     else:
         _stall(yard, lease, now_ms)
+
+
+def stall(yard: Yard, job: Job, most: i64, now_ms: i64) -> bool:
+    """End the run of a job of glide-mq whose worker fell silent; False if it was once too often.
+
+    It counts for no attempt, and lets the job go to the end of the stream.
+    """
+    is_last = job.stalls() + 1 > most
+    end = End(job, STALLED, DEAD if is_last else READY)
+    error = "job stalled more than maxStalledCount"
+    if is_last:
+        fields = Fields()
+        fields.numbers(REASON, (BY_STALL,), error.encode())
+        end.news = fields.done()
+    else:
+        end.due_ms = now_ms
+        end.stamp = yard.stamp(now_ms)
+    if yard.bus.is_on:
+        yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+        if is_last:
+            _tell_failed(yard, job, end, error, BY_STALL, now_ms)
+    _finish_failed(yard, job, end, error, now_ms)
+    return not is_last
 
 
 def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
@@ -374,6 +425,11 @@ def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:
     offer(yard, job.queue, now_ms)
     drop_if_idle(yard, job.queue)
     return True
+
+
+def end_run(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
+    """End a run as was decided; the job stays in the yard."""
+    _end(yard, job, end, now_ms, waited=True)
 
 
 def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:

@@ -47,6 +47,7 @@ from jobyard.model.extra import (
     size_of,
 )
 from jobyard.model.extra import FAILED as MEMBER_FAILED
+from jobyard.model.glide import SUSPENDED
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.policy import (
     CHILD_BLOCKS,
@@ -57,6 +58,7 @@ from jobyard.model.policy import (
     REMOVE_DEAD,
 )
 from jobyard.model.queue import Queue
+from jobyard.model.shelves import STREAM
 
 __all__ = ["Outcome", "Planned", "fail", "make_room", "put_flow", "settle"]
 
@@ -223,6 +225,11 @@ def _lease_room(queue: Queue) -> i64:
         return 0
     largest: i64 = 0
     heads = [group.ready.items[0] for group in rules.ring]
+    shelves = rules.shelves
+    if shelves is not None:
+        for shelf in (shelves.staged, shelves.promoted, shelves.stack):
+            heads += shelf.items[:1]
+        heads += [lane.waiting.items[0] for lane in shelves.lanes.values() if lane.waiting.items]
     if queue.ready.items:
         heads.append(queue.ready.items[0])
     for head in heads:
@@ -375,11 +382,21 @@ def change(  # noqa: PLR0913  whose member becomes what, and who is to be served
     """Set how a member stands; the last open one, or one that is enough, lets the job go on."""
     fields = Fields()
     _write_member(fields, member, how, value)
-    if parent.state == BLOCKED and (is_enough or _is_last(parent, member)):
+    if (
+        parent.state == BLOCKED
+        and not is_suspended(parent)
+        and (is_enough or _is_last(parent, member))
+    ):
         _unblock(yard, parent, fields.done(), freed, now_ms)
     else:
         yard.note(parent, fields.done(), is_needed=True)
     yard.names.stop_waiting(parent, member.child_id)
+
+
+def is_suspended(job: Job) -> bool:
+    """Tell whether a job waits for a signal, whoever else it waits for."""
+    extra = job.extra
+    return extra is not None and extra.glide is not None and extra.glide.flags & SUSPENDED != 0
 
 
 def _write_member(fields: Fields, member: Member, how: i64, value: bytes) -> None:
@@ -392,6 +409,7 @@ def _write_member(fields: Fields, member: Member, how: i64, value: bytes) -> Non
 def _unblock(yard: Yard, parent: Job, news: bytes, freed: list[Queue], now_ms: i64) -> None:
     move = End(parent, UNBLOCKED, DELAYED if parent.due_ms > now_ms else READY)
     move.stamp = yard.new_place(parent, now_ms)
+    move.shelf = STREAM
     move.news = news
     yard.move(parent, move, now_ms)
     if yard.bus.is_on:

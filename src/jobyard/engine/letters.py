@@ -18,7 +18,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import TextDamaged, YardFull
 from jobyard.journal.record import BURIED, END_SIZE, FAILED
 from jobyard.model.end import End
-from jobyard.model.job import BUNQUEUE, GONE, LEASED, RAW, Job
+from jobyard.model.job import GONE, LEASED, RAW, Job, counts_attempts
 from jobyard.model.log import LogTopic, Row, WriteTooLarge
 from jobyard.model.queue import Queue
 from jobyard.model.topic import TopicConfig
@@ -34,11 +34,11 @@ LETTER_ROOM: Final = 4096
 
 
 def is_spent(job: Job, config: TopicConfig) -> bool:
-    """Tell whether a job was delivered as often as it may be; those of bunqueue count attempts."""
+    """Tell whether a job was delivered as often as it may be; those of some count attempts."""
     return (
         0 < config.max_deliveries <= i64(job.deliveries)
         and config.dead_letter is not None
-        and job.family != BUNQUEUE
+        and not counts_attempts(job.family)
     )
 
 

@@ -19,6 +19,7 @@ from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.line import Line
 from jobyard.model.queue import Queue
 from jobyard.model.roster import Roster
+from jobyard.model.shelves import Shelves
 
 ALL_STATES: Final = frozenset((READY, DELAYED, LEASED, DEAD, DONE, BLOCKED))
 
@@ -80,6 +81,8 @@ def jobs_in(queue: Queue, states: frozenset[int]) -> list[Job]:
         if rules is not None:
             for group in rules.ring:
                 _add(found, group.ready.items)
+            if rules.shelves is not None:
+                _add_shelved(found, rules.shelves)
     if DELAYED in states:
         _add(found, queue.delayed.items)
     if LEASED in states:
@@ -91,6 +94,14 @@ def jobs_in(queue: Queue, states: frozenset[int]) -> list[Job]:
     if DONE in states:
         _add_resting(found, queue.done)
     return found
+
+
+def _add_shelved(found: list[Job], shelves: Shelves) -> None:
+    _add(found, shelves.staged.items)
+    _add(found, shelves.promoted.items)
+    _add(found, shelves.stack.items)
+    for lane in shelves.lanes.values():
+        _add(found, lane.waiting.items)
 
 
 def _add(found: list[Job], items: list[Item]) -> None:

@@ -4,7 +4,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, flows, letters
 from jobyard.engine.queues import drop_if_idle
-from jobyard.engine.take import let_go, offer
+from jobyard.engine.take import lay_expired, let_go, offer
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull, YardFull
 from jobyard.journal.record import (
@@ -32,18 +32,20 @@ from jobyard.model.extra import (
 )
 from jobyard.model.job import (
     BLOCKED,
-    BUNQUEUE,
     DEAD,
     DELAYED,
     DONE,
+    GLIDE,
     GONE,
     LEASED,
     READY,
     TOPICS,
     Job,
+    counts_attempts,
 )
 from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
+from jobyard.model.shelves import STREAM
 
 
 def kick(yard: Yard, queue: Queue, bound: i64, now_ms: i64) -> i64:
@@ -90,8 +92,9 @@ def kick_job(yard: Yard, job_id: i64, now_ms: i64) -> Job:
 def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     move = End(job, KICKED, READY)
     move.due_ms = now_ms
+    move.shelf = STREAM
     settled: list[int] = []
-    if job.family == BUNQUEUE:
+    if counts_attempts(job.family):
         move.stamp = yard.new_place(job, now_ms)
         fields = Fields()
         if yard.names.has_lost_key(job):
@@ -113,21 +116,23 @@ def promote(yard: Yard, job: Job, now_ms: i64) -> None:
     move = End(job, PROMOTED, READY)
     move.due_ms = now_ms
     move.stamp = yard.new_place(job, now_ms)
+    move.shelf = STREAM
     yard.move(job, move, now_ms)
     tell(yard, bus.WAITING, job, "delayed", now_ms)
     offer(yard, job.queue, now_ms)
 
 
-def revive(yard: Yard, job: Job, now_ms: i64) -> None:
+def revive(yard: Yard, job: Job, now_ms: i64, shelf: i64 = STREAM) -> None:
     """Bring a dead or done job back, with all its attempts before it."""
     before = "failed" if job.state == DEAD else "completed"
-    if job.family != BUNQUEUE:
+    if not counts_attempts(job.family):
         _kick(yard, job, now_ms)
     else:
         move = End(job, REVIVED, READY)
         move.due_ms = now_ms
         move.stamp = yard.new_place(job, now_ms)
         move.attempts = 0
+        move.shelf = shelf
         extra = job.more()
         extra.last_lease = 0
         fields = Fields()
@@ -194,7 +199,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
     if job.family == TOPICS and letters.send(yard, job, now_ms):
         return
     move = End(job, FAILED, DEAD)
-    if job.family == BUNQUEUE:
+    if counts_attempts(job.family):
         fields = Fields()
         fields.numbers(REASON, (UNKNOWN,), error.encode())
         move.news = fields.done()
@@ -208,6 +213,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
         yard.bus.tell(event)
     if yard.names.dependents:
         flows.fail(yard, job, error, now_ms)
+    serve_lane(yard, job, now_ms)
 
 
 def set_body(yard: Yard, job: Job, body: bytes, now_ms: i64) -> None:
@@ -233,11 +239,21 @@ def remove(yard: Yard, job: Job, now_ms: i64) -> None:
     if job.state == LEASED:
         raise NotFound
     erase(yard, job, now_ms)
+    serve_lane(yard, job, now_ms)
     drop_if_idle(yard, job.queue)
 
 
+def serve_lane(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Serve those who wait with a job that one of its lane held up."""
+    if job.family == GLIDE and job.queue.first_link is not None:
+        offer(yard, job.queue, now_ms)
+
+
 def erase(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Remove a job, even one that is held; an unfinished one settles as if it had failed."""
+    """Remove a job, even one that is held; an unfinished one settles as if it had failed.
+
+    Who waits is not served with what it held up: others may have to go with it.
+    """
     is_unfinished = job.state not in (DEAD, DONE)
     if is_unfinished and yard.names.dependents:
         flows.make_room(yard, job, 64)
@@ -249,6 +265,10 @@ def erase(yard: Yard, job: Job, now_ms: i64) -> None:
 def expire_ttl(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job whose time to live is over; one that runs is let run."""
     if job.state in (READY, DELAYED):
+        if job.family == GLIDE:
+            lay_expired(yard, job, now_ms)
+            serve_lane(yard, job, now_ms)
+            return
         erase(yard, job, now_ms)
         drop_if_idle(yard, job.queue)
 

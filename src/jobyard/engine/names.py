@@ -12,9 +12,11 @@ from mypy_extensions import i64
 from jobyard.model.extra import OPEN, Extra
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
-from jobyard.model.job import DEAD, DONE, Job
+from jobyard.model.job import DEAD, DONE, GLIDE, Job
+from jobyard.model.lane import lane_of
 from jobyard.model.queue import Queue
 from jobyard.model.rules import Rules
+from jobyard.model.shelves import Shelves
 
 
 @final
@@ -44,11 +46,8 @@ class Names:
         if extra is None:
             return
         if extra.custom_id:
-            self.custom[extra.custom_id] = job
-        if extra.group_id:
-            rules = rules_of(job.queue)
-            extra.group = rules.group(extra.group_id)
-            extra.group.jobs_count += 1
+            self.custom[custom_key(job, extra.custom_id)] = job
+        _join(job, extra)
         if job.state in (DEAD, DONE):
             return
         if extra.unique_key:
@@ -89,8 +88,14 @@ class Names:
         if extra is None:
             return
         self.end_ttl(extra)
-        if extra.custom_id and self.custom.get(extra.custom_id) is job:
-            del self.custom[extra.custom_id]
+        if extra.custom_id:
+            key = custom_key(job, extra.custom_id)
+            if self.custom.get(key) is job:
+                del self.custom[key]
+        lane = lane_of(extra)
+        if lane is not None:
+            lane.jobs_count -= 1
+            shelves_of(job.queue).forget_idle(lane)
         self.free_key(job)
         group = extra.group
         if group is not None:
@@ -156,6 +161,9 @@ class Names:
             return
         if extra.unique_key and not self.has_lost_key(job):
             self.take_key(job)
+        part = extra.glide
+        if part is not None and part.lane is not None and job.deliveries == 0:
+            part.lane.rejoin(job, part)
         if extra.members is not None:
             for member in extra.members:
                 if member.state == OPEN:
@@ -171,6 +179,19 @@ class Names:
             del keys[extra.unique_key]
 
 
+def _join(job: Job, extra: Extra) -> None:
+    """Let a job belong to its group or lane."""
+    if extra.group_id:
+        rules = rules_of(job.queue)
+        extra.group = rules.group(extra.group_id)
+        extra.group.jobs_count += 1
+    part = extra.glide
+    if part is not None and part.lane_key:
+        lane = shelves_of(job.queue).lane(part.lane_key)
+        part.lane = lane
+        lane.add(job, part)
+
+
 def _outlasts(owner: Job, other: Job) -> bool:
     """Tell whether a job keeps its key longer than another that has the same."""
     mine = owner.extra
@@ -180,6 +201,26 @@ def _outlasts(owner: Job, other: Job) -> bool:
     if theirs.key_until_ms == 0:
         return False
     return mine.key_until_ms == 0 or mine.key_until_ms > theirs.key_until_ms
+
+
+def custom_key(job: Job, custom_id: str) -> str:
+    """Return where a job is found by the id its client gave it."""
+    return glide_key(job.queue, custom_id) if job.family == GLIDE else custom_id
+
+
+def glide_key(queue: Queue, custom_id: str) -> str:
+    """Return where a job of glide-mq is found: its ids are unique within their queue only."""
+    return f"{queue.name}\0{custom_id}"
+
+
+def shelves_of(queue: Queue) -> Shelves:
+    """Return the shelves of a queue, making them on first use."""
+    rules = rules_of(queue)
+    shelves = rules.shelves
+    if shelves is None:
+        shelves = Shelves()
+        rules.shelves = shelves
+    return shelves
 
 
 def rules_of(queue: Queue) -> Rules:

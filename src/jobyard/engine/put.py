@@ -17,13 +17,14 @@ from jobyard.journal.journal import Journal
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
 from jobyard.model.entry import POLICY
-from jobyard.model.extra import Extra, size_of
-from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
+from jobyard.model.extra import Extra, is_put_blocked, size_of
+from jobyard.model.job import BLOCKED, DELAYED, GLIDE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.roster import Roster, weight_of
+from jobyard.model.shelves import STACK, STAGED, STREAM
 from jobyard.model.topic import BARRED, DISCARD_REJECT, TopicConfig
 
 # Jobs that are looked at together where the oldest have to make way.
@@ -255,11 +256,8 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
         family,
         codec,
     )
-    state: i64 = DELAYED if delay_ms > 0 else READY
-    if extra is not None:
-        job.extra = extra
-        if extra.open_count() > 0:
-            state = BLOCKED
+    job.extra = extra
+    state = _first_state(job)
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
@@ -277,6 +275,25 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
         if stock is not None and stock.onward is not None:
             stock.onward.copy(now_ms)
     return job
+
+
+def _first_state(job: Job) -> i64:
+    """Return the state of a new job, which stands on its shelf if it is ready."""
+    extra = job.extra
+    if extra is not None and is_put_blocked(extra):
+        return BLOCKED
+    if job.delay_ms > 0:
+        return DELAYED
+    if job.family == GLIDE:
+        job.shelf = u8(first_shelf(job.rank, job.policy))
+    return READY
+
+
+def first_shelf(rank: i64, policy: Policy) -> i64:
+    """Return where a job of glide-mq stands that is ready at once."""
+    if rank > 0:
+        return STAGED
+    return STACK if policy.flags & LIFO else STREAM
 
 
 def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:

@@ -16,9 +16,9 @@ from jobyard.engine.events import recall_history
 from jobyard.engine.log_replay import LogReplay
 from jobyard.engine.registry import load_entries
 from jobyard.engine.routers import load_routers
-from jobyard.engine.yard import Yard, abs_stamp, due_stamp
+from jobyard.engine.settling import settle
+from jobyard.engine.yard import Yard, abs_stamp, come_due
 from jobyard.errors import JournalDamaged
-from jobyard.journal.journal import Journal
 from jobyard.journal.record import (
     END_SIZE,
     ENTRY_SIZE,
@@ -40,6 +40,8 @@ from jobyard.journal.record import (
     NEW_BODY,
     NOTE_SIZE,
     PUT_SIZE,
+    SHELF_BITS,
+    SHELF_SHIFT,
     STATE_BITS,
     STATE_SIZE,
     base_length,
@@ -50,13 +52,12 @@ from jobyard.journal.segment import (
     BatchHead,
     HeadFields,
     Segment,
-    spare_number,
 )
 from jobyard.journal.storage import Storage
 from jobyard.model.end import End
 from jobyard.model.entry import CONFIG, GROUP, POLICY, SETTINGS, Entry
-from jobyard.model.extra import absorb
-from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GONE, READY, Job
+from jobyard.model.extra import absorb, is_put_blocked
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
@@ -174,6 +175,8 @@ class Replay:
             yard.bodies.drop(job)
             # By its own offset: had the original been gone, nothing else would tell.
             job.created_ms = read_i64_le(data, pos + 32) + self._offset_ms
+            # Another body may be written in another way.
+            job.codec = u8(data[pos + 2])
         self._set_body(job, data, pos + fixed, size, head, segment, shift)
         if is_known:
             self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
@@ -216,8 +219,8 @@ class Replay:
 
     def _catch_up(self, job: Job, at_ms: i64) -> None:
         """Give a job the place in line it got when its delay was over, of which no record tells."""
-        if job.state == DELAYED and job.family == BUNQUEUE and job.due_ms <= at_ms:
-            job.stamp = due_stamp(job)
+        if job.state == DELAYED and job.due_ms <= at_ms:
+            come_due(job)
 
     def _restamp(self, job: Job, stamp: i64) -> None:
         job.stamp = stamp
@@ -231,7 +234,7 @@ class Replay:
         self._journal.next_id = max(self._journal.next_id, job.id + 1)
         extra = job.extra
         state: i64 = DELAYED if job.delay_ms > 0 else READY
-        if extra is not None and extra.open_count() > 0:
+        if extra is not None and is_put_blocked(extra):
             state = BLOCKED
         yard.apply_put(job, state)
 
@@ -254,6 +257,7 @@ class Replay:
             data[pos + 2],
         )
         job.due_ms = self._carry(due_ms, due_ms - created_ms)
+        job.shelf = u8(_shelf_at(data, pos))
         return job
 
     def _carry(self, due_ms: i64, asked_ms: i64) -> i64:
@@ -265,6 +269,7 @@ class Replay:
         self, job: Job, data: bytes, at: i64, state: i64, extra_at: i64, extra_end: i64
     ) -> None:
         """Set all that can change of a job to what a state block and an extra say."""
+        job.shelf = u8(state >> SHELF_SHIFT & SHELF_BITS)
         state &= STATE_BITS
         job.rank = read_i64_le(data, at)
         job.delay_ms = read_i64_le(data, at + 16)
@@ -316,6 +321,7 @@ class Replay:
         end.rank = read_i64_le(data, pos + 24)
         end.due_ms = read_i64_le(data, pos + 32) + self._offset_ms
         end.attempts = i64(read_i32_le(data, pos + 48))
+        end.shelf = _shelf_at(data, pos)
         self._set_stamp(end, read_i64_le(data, pos + 40))
         self._yard.apply_end(job, end, finished_ms)
         self._after(job, end, read_i64_le(data, pos + 40), finished_ms)
@@ -334,6 +340,7 @@ class Replay:
         move.rank = read_i64_le(data, pos + 16)
         move.due_ms = read_i64_le(data, pos + 24) + self._offset_ms
         move.attempts = i64(read_i32_le(data, pos + 48))
+        move.shelf = _shelf_at(data, pos)
         self._set_stamp(move, read_i64_le(data, pos + 32))
         self._yard.apply_move(job, move, at_ms)
         self._after(job, move, read_i64_le(data, pos + 32), at_ms)
@@ -471,7 +478,7 @@ class Replay:
         for policy in self._policies.values():
             if policy.jobs_count > 0 and not policy.text:
                 raise JournalDamaged("journal", 0, "jobs name a policy that no record describes")
-        yard.settle(self._now_ms)
+        settle(yard, self._now_ms)
         self._recall_ruled()
         load_entries(yard, self._now_ms)
         resume_leases(yard, self._now_ms)
@@ -512,6 +519,10 @@ class Replay:
             if not queue.name:
                 queue.name = f"lost-{queue.number}"
                 self.renamed.append(queue)
+
+
+def _shelf_at(data: bytes, pos: i64) -> i64:
+    return data[pos + 3] >> SHELF_SHIFT & SHELF_BITS
 
 
 @final
@@ -558,7 +569,7 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
     """Recover a yard from its journal and begin a new segment; only then may it be served."""
     journal = yard.journal
     replay, recovery = replay_all(yard, storage, now_ms, names_lost=names_lost)
-    _resume(journal, storage, recovery)
+    recovery.resume(journal)
     journal.record_base = replay.next_record
     fields = HeadFields(recovery.epoch, 0, journal.next_id)
     fields.first_record = replay.next_record
@@ -574,26 +585,3 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
         # After a clean stop nothing else would say that its seqs go on behind a gap.
         journal.append_head(log)
     return Recovered(replay, recovery)
-
-
-def _resume(journal: Journal, storage: Storage, recovery: Recovery) -> None:
-    """Go on counting where the last boot stopped."""
-    journal.epoch = recovery.epoch + 1
-    journal.next_id = max(journal.next_id, recovery.next_id)
-    journal.open_number = recovery.next_number
-    journal.written = recovery.next_number - 1
-    journal.durable = recovery.next_number - 1
-    journal.appended = recovery.next_number - 1
-    for segment in recovery.segments:
-        journal.next_segment = max(journal.next_segment, segment.number + 1)
-    for segment in recovery.empty:
-        journal.next_segment = max(journal.next_segment, segment.number + 1)
-    for name in storage.names():
-        number = spare_number(name)
-        if number == 0:
-            continue
-        journal.next_segment = max(journal.next_segment, number + 1)
-        if storage.size(name) == journal.segment_size:
-            journal.add_spare(name)
-        else:
-            storage.unlink(name)

@@ -10,16 +10,19 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, letters
 from jobyard.engine.floors import remember_floors
-from jobyard.engine.gates import next_open_ms, open_head, passed
+from jobyard.engine.gates import next_open_ms, open_head, passed, shelf_head
 from jobyard.engine.kept import keep_lease
-from jobyard.engine.yard import Yard
+from jobyard.engine.shelving import reopen
+from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
-from jobyard.journal.record import CORRUPT, DUE_SET
+from jobyard.journal.record import CORRUPT, DUE_SET, FAILED, RANKED
 from jobyard.model.end import End
-from jobyard.model.job import BEANSTALK, DEAD, DELAYED, READY, TOPICS, Job
+from jobyard.model.extra import REASON, TTL_OVER, Fields
+from jobyard.model.job import BEANSTALK, DEAD, DELAYED, GLIDE, READY, TOPICS, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Book, Lease, Queue, Terms, Waiter
+from jobyard.model.queue import Book, Lease, Link, Queue, Terms, Waiter
 from jobyard.model.rules import DEFAULTS
+from jobyard.model.shelves import STREAM
 from jobyard.model.topic import LEASE_MS_DEFAULT, TopicConfig
 
 # How long a job of another family is leased to a beanstalk client that cannot say.
@@ -61,6 +64,9 @@ def best_job(queues: list[Queue], now_ms: i64) -> Job | None:
 def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of the open queues to the holder of `book`."""
     aside: list[Job] | None = None
+    for queue in queues:
+        if queue.rules is not None:
+            reopen(yard, queue, now_ms)
     try:
         while True:
             job = best_job(queues, now_ms)
@@ -70,7 +76,7 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
                 aside = _pass_over(yard, job, aside, now_ms)
                 continue
             if job.queue.rules is not None:
-                passed(job, job.queue.rules)
+                passed(job, job.queue.rules, now_ms)
             lease = _lease(yard, job, book, terms, now_ms)
             if lease is not None:
                 return lease
@@ -82,6 +88,8 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
 
 def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of one queue to the holder of `book`."""
+    if queue.rules is not None:
+        reopen(yard, queue, now_ms)
     while True:
         job = head_of(queue, now_ms)
         if job is None:
@@ -89,10 +97,62 @@ def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) ->
         if _must_go(yard, job, now_ms):
             return take(yard, [queue], book, terms, now_ms)
         if queue.rules is not None:
-            passed(job, queue.rules)
+            passed(job, queue.rules, now_ms)
         lease = _lease(yard, job, book, terms, now_ms)
         if lease is not None:
             return lease
+
+
+def take_from(
+    yard: Yard, queue: Queue, shelf: i64, book: Book, terms: Terms, now_ms: i64
+) -> Lease | None:
+    """Lease the first ready job of one shelf of a queue to the holder of `book`."""
+    if queue.pause_until_ms > now_ms:
+        return None
+    if queue.rules is not None:
+        reopen(yard, queue, now_ms)
+    aside: list[Job] | None = None
+    try:
+        while True:
+            job = _head_on(queue, shelf, now_ms)
+            if job is None:
+                return None
+            if _must_go(yard, job, now_ms):
+                aside = _pass_over(yard, job, aside, now_ms)
+                continue
+            if queue.rules is not None:
+                passed(job, queue.rules, now_ms)
+            _rename_entry(yard, job, now_ms)
+            lease = _lease(yard, job, book, terms, now_ms)
+            if lease is not None:
+                return lease
+    finally:
+        if aside is not None:
+            for job in aside:
+                yard.step_back(job)
+
+
+def _head_on(queue: Queue, shelf: i64, now_ms: i64) -> Job | None:
+    rules = queue.rules
+    if rules is not None:
+        return shelf_head(queue, rules, shelf, now_ms)
+    return head_of(queue, now_ms) if shelf == STREAM else None
+
+
+def _rename_entry(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Let a job that somebody lost to a restart be known by another entry, once it is taken again.
+
+    Who lost it knows it by the old one, and may no more end what is another's.
+    """
+    if job.deliveries == 0 or job.family != GLIDE or abs_stamp(job.stamp) > yard.boot_stamp:
+        return
+    move = End(job, RANKED, READY)
+    move.stamp = yard.stamp(now_ms)
+    try:
+        yard.move(job, move, now_ms)
+    except StorageFull:
+        # It goes under its old name: there is no room to remember another.
+        return
 
 
 def _must_go(yard: Yard, job: Job, now_ms: i64) -> bool:
@@ -122,7 +182,10 @@ def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> li
     config = job.queue.config
     is_old = config is not None and _is_old(job, config, now_ms)
     if is_old or (ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms):
-        if int(job.id) not in yard.names.dependents:
+        if job.family == GLIDE and not is_old:
+            if _is_laid(yard, job, now_ms):
+                return aside
+        elif int(job.id) not in yard.names.dependents:
             let_go(yard, job, now_ms)
             if is_old:
                 _raise_floor(yard, job)
@@ -162,6 +225,35 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
         yard.bus.tell(event)
     if lease is not None and lease.book.is_watched:
         tell_holder(yard, lease, now_ms)
+
+
+def _is_laid(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Let a job be dead that outlived its time; False on a full disk."""
+    try:
+        lay_expired(yard, job, now_ms)
+    except StorageFull:
+        return False
+    return True
+
+
+def lay_expired(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Let a job of glide-mq be dead whose time to live is over; its parent waits on."""
+    if job.state == DELAYED and job.due_ms <= now_ms:
+        # Its delay ended first, as a replay will find.
+        yard.delay_over(job)
+    move = End(job, FAILED, DEAD)
+    fields = Fields()
+    fields.numbers(REASON, (TTL_OVER,), b"expired")
+    move.news = fields.done()
+    job.more()
+    yard.move(job, move, now_ms)
+    if yard.bus.is_on:
+        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event.error = "expired"
+        event.reason = TTL_OVER
+        event.is_final = True
+        event.is_dead = True
+        yard.bus.tell(event)
 
 
 def _raise_floor(yard: Yard, job: Job) -> None:
@@ -220,9 +312,10 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     extra = job.extra
     if extra is not None:
         extra.last_lease = 0
-    if lease.taken_from == DEAD and i64(job.trail) == yard.journal.hot.number:
-        # It weighs less without its ending.
-        yard.journal.ledger.trail(job, yard.journal.hot)
+    if lease.taken_from == DEAD and job.trail != 0:
+        # It weighs less without its ending, wherever that was told: a full disk took no lease.
+        ledger = yard.journal.ledger
+        ledger.trail(job, ledger.segments[i64(job.trail)])
     if terms.is_kept:
         keep_lease(yard, lease)
     if yard.bus.is_on:
@@ -253,8 +346,8 @@ def ttr_ms(job: Job) -> i64:
     if job.family == TOPICS:
         config = job.queue.config
         return LEASE_MS_DEFAULT if config is None else config.lease_ms
-    timeout_ms = job.policy.timeout_ms
-    return timeout_ms if timeout_ms > 0 else FOREIGN_TTR_MS
+    wished_ms = job.policy.stall_ms if job.family == GLIDE else job.policy.timeout_ms
+    return wished_ms if wished_ms > 0 else FOREIGN_TTR_MS
 
 
 def _set_aside(yard: Yard, job: Job, now_ms: i64) -> None:
@@ -274,7 +367,7 @@ def wait(
     for queue in queues:
         queue.link(waiter)
         if queue.rules is not None:
-            _arm_gate(yard, queue, yard.now_ms)
+            arm_gate(yard, queue, yard.now_ms)
     yard.timers.push(waiter)
     return waiter
 
@@ -295,21 +388,55 @@ def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
             return
         waiter = link.waiter
         lease: Lease | None = None
+        if waiter.is_stream_only:
+            if not _offer_stream(yard, queue, link, now_ms):
+                return
+            continue
         if not waiter.is_scout:
-            lease = take_one(yard, queue, waiter.book, waiter.terms, now_ms)
+            lease = take_one(yard, queue, waiter.target, waiter.terms, now_ms)
         elif head_of(queue, now_ms) is not None:
             cancel_wait(yard, waiter)
             waiter.book.holder.sighted(waiter, now_ms)
             continue
         if lease is None:
             if queue.rules is not None:
-                _arm_gate(yard, queue, now_ms)
+                arm_gate(yard, queue, now_ms)
             return
         cancel_wait(yard, waiter)
         waiter.book.holder.given(waiter, lease)
 
 
-def _arm_gate(yard: Yard, queue: Queue, now_ms: i64) -> None:
+def _offer_stream(yard: Yard, queue: Queue, link: Link | None, now_ms: i64) -> bool:
+    """Serve the first who can be of a line that begins with one for the stream alone.
+
+    One of those must not hide a job on another shelf from who stands behind it.
+    """
+    while link is not None:
+        waiter = link.waiter
+        lease: Lease | None = None
+        if waiter.is_stream_only:
+            lease = take_from(yard, queue, STREAM, waiter.target, waiter.terms, now_ms)
+        elif waiter.is_scout:
+            if head_of(queue, now_ms) is None:
+                break
+            cancel_wait(yard, waiter)
+            waiter.book.holder.sighted(waiter, now_ms)
+            return True
+        else:
+            lease = take_one(yard, queue, waiter.target, waiter.terms, now_ms)
+            if lease is None:
+                break
+        if lease is not None:
+            cancel_wait(yard, waiter)
+            waiter.book.holder.given(waiter, lease)
+            return True
+        link = link.after
+    if queue.rules is not None:
+        arm_gate(yard, queue, now_ms)
+    return False
+
+
+def arm_gate(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Look again when a limit of the rate lets the next job pass."""
     rules = queue.rules
     assert rules is not None

@@ -2,7 +2,7 @@
 
 `apply_*` cannot fail, decides nothing and is called from two places only: a verb that has just
 appended the record, and recovery that has just read it. While replaying, jobs get their state but
-stand in no heap; `settle` builds all heaps and counters once, at the end.
+stand in no heap; `settling` builds all heaps and counters once, at the end.
 
 Invariant: a job stands in exactly the index its state names (see `model.job`), and every counter
 equals a recount of the jobs.
@@ -15,6 +15,7 @@ from mypy_extensions import i16, i64, u8
 from jobyard.engine.bus import Bus
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
+from jobyard.engine.shelving import advance, leave_line, line_up, stand, step_down, use_slot
 from jobyard.engine.waits import Waits
 from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
@@ -40,20 +41,25 @@ from jobyard.model.job import (
     DEAD,
     DELAYED,
     DONE,
+    GLIDE,
     GONE,
     LEASED,
     READY,
     TOPICS,
     Job,
 )
+from jobyard.model.lane import lane_of, part_of
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.pages import Pages
 from jobyard.model.queue import Book, Holder, Lease, Queue
 from jobyard.model.router import Routers
+from jobyard.model.shelves import STAGED, STREAM
+from jobyard.model.side import SideTable
 from jobyard.model.topic import BARRED
 
 if TYPE_CHECKING:
     from jobyard.engine.alarm import Keeper
+    from jobyard.engine.glide import GlideTables
     from jobyard.engine.schedule import Crons
     from jobyard.model.log import LogTopic
     from jobyard.model.meter import Meters
@@ -80,6 +86,7 @@ class Yard:
         # The same, by their numbers in the journal.
         self.log_numbers: dict[int, LogTopic] = {}
         self.routers = Routers()
+        self.side = SideTable()
         # Those whose turn it is to let go of text in memory.
         self.cooling: list[str] = []
         self.timers = Heap()
@@ -96,11 +103,15 @@ class Yard:
         self.ended: list[Lease] | None = None
         # By the node that claims jobs; only those that hold any.
         self.nodes: dict[str, Book] = {}
+        # None until the door of glide-mq needs it.
+        self.glide: GlideTables | None = None
         self.policies: dict[bytes, Policy] = {}
         self.policies_max: i64 = POLICIES_MAX
         self.next_policy: i64 = 1
         self.now_ms: i64 = 0
         self.last_stamp: i64 = 0
+        # The last of the boots before this one.
+        self.boot_stamp: i64 = 0
         self.leases_issued: i64 = 0
         self.numbers_issued: i64 = 0
         self.is_replaying: bool = False
@@ -131,8 +142,11 @@ class Yard:
         """Return the place in line of a job that comes to stand there anew.
 
         The last of those put LIFO stays first, so what was one of them keeps the place it has. A
-        job of a topic keeps it for ever: what comes back goes before what was written later.
+        job of a topic keeps it for ever: what comes back goes before what was written later. One of
+        glide-mq never does: its place is the name of its entry, and no name is given twice.
         """
+        if job.family == GLIDE:
+            return self.stamp(now_ms)
         return job.stamp if job.stamp < 0 or job.family == TOPICS else self.stamp(now_ms)
 
     def new_book(self, holder: Holder) -> Book:
@@ -191,12 +205,15 @@ class Yard:
         """Hand a job over; without a lease, on replay, it is at once ready again."""
         self._leave(job)
         job.deliveries += 1
+        job.shelf = STREAM
         if job.extra is not None:
             self._forget_kept(job, job.extra)
         if lease is None:
             self._enter(job, READY, job.due_ms)
             return
         self._hold(job, lease)
+        if job.extra is not None:
+            self._advance(job, job.extra, lease.started_ms)
 
     def resume(self, job: Job, lease: Lease) -> None:
         """Hand a ready job over again to who held it before a restart; no record says so."""
@@ -212,8 +229,10 @@ class Yard:
         book.leases.push(lease)
         self.arm(book, lease.sort_key)
         extra = job.extra
-        if extra is not None and extra.group is not None:
-            extra.group.leased_count += 1
+        if extra is not None:
+            if extra.group is not None:
+                extra.group.leased_count += 1
+            use_slot(job, extra, 1)
 
     def apply_end(self, job: Job, end: End, now_ms: i64) -> None:
         """End a run of a job, which stays in the yard."""
@@ -233,9 +252,14 @@ class Yard:
             job.delay_ms = end.due_ms - now_ms
         job.due_ms = end.due_ms
         job.stamp = end.stamp
+        job.shelf = STREAM
+        if end.state == READY:
+            job.shelf = u8(end.shelf)
         if job.extra is not None:
             self._forget_kept(job, job.extra)
         self._enter(job, end.state, now_ms)
+        if job.extra is not None:
+            self._advance(job, job.extra, now_ms)
 
     def _forget_kept(self, job: Job, extra: Extra) -> None:
         """Forget what was noted of a lease: it is over, whether or not a record says so."""
@@ -264,9 +288,14 @@ class Yard:
         job.attempts = i16(move.attempts)
         job.due_ms = move.due_ms
         job.stamp = move.stamp
+        job.shelf = STREAM
+        if move.state == READY:
+            job.shelf = u8(move.shelf)
         if job.extra is not None:
             self._forget_kept(job, job.extra)
         self._enter(job, move.state, now_ms)
+        if job.extra is not None:
+            self._advance(job, job.extra, now_ms)
 
     def apply_news(self, job: Job, news: bytes) -> None:
         """Take on what a record says of the rare parts of a job."""
@@ -311,6 +340,8 @@ class Yard:
         if not self.is_replaying:
             if job.extra is not None or policy.ttl_ms > 0:
                 self.names.leave(job)
+                if job.extra is not None:
+                    self._advance(job, job.extra, self.now_ms)
             roster = job.queue.roster
             if roster is not None:
                 roster.note_gone(job)
@@ -323,7 +354,7 @@ class Yard:
             queue.endings += 1
             self.rest(job, state, queue.endings, now_ms)
             if not self.is_replaying:
-                self._stand_at_rest(job, job.outcome())
+                self.stand_at_rest(job, job.outcome())
             return
         if self.is_replaying:
             job.state = u8(state)
@@ -338,11 +369,21 @@ class Yard:
             job.queue.delayed.push(job)
             self.delayed_count += 1
             self.arm(job.queue, job.due_ms)
+            if job.extra is not None:
+                use_slot(job, job.extra, 1)
         else:
             assert state == BLOCKED
             job.state = BLOCKED
             job.queue.blocked.add(job)
             self.blocked_count += 1
+            if job.extra is not None:
+                use_slot(job, job.extra, 1)
+
+    def _advance(self, job: Job, extra: Extra, now_ms: i64) -> None:
+        """Let others of its lane take the place that a job left."""
+        lane = lane_of(extra)
+        if lane is not None and not self.is_replaying:
+            advance(self, job.queue, lane, now_ms)
 
     def _make_ready(self, job: Job) -> None:
         queue = job.queue
@@ -359,16 +400,26 @@ class Yard:
             group.ready.push(job)
             queue.held_count += 1
             return
+        if job.family == GLIDE and (job.shelf != STREAM or lane_of(extra) is not None):
+            self._make_shelved(job, extra)
+            return
         queue.ready.push(job)
         if job.rank < URGENT_RANK:
             queue.urgent_count += 1
             self.urgent_count += 1
 
+    def _make_shelved(self, job: Job, extra: Extra | None) -> None:
+        lane = lane_of(extra)
+        if lane is None:
+            stand(self, job)
+            return
+        line_up(job, part_of(job), lane)
+        advance(self, job.queue, lane, self.now_ms)
+
     def delay_over(self, job: Job) -> None:
         """Make a delayed job ready because its time has come; no record says so."""
         self._leave(job)
-        if job.family == BUNQUEUE:
-            job.stamp = due_stamp(job)
+        come_due(job)
         self._make_ready(job)
 
     def step_aside(self, job: Job) -> None:
@@ -382,9 +433,11 @@ class Yard:
     def rest(self, job: Job, state: i64, ending: i64, ended_ms: i64) -> None:
         """Mark a job dead or done with its number among the queue's endings."""
         job.state = u8(state)
+        job.shelf = STREAM
         job.more().outcome = Outcome(ending, job, ended_ms)
 
-    def _stand_at_rest(self, job: Job, outcome: Outcome) -> None:
+    def stand_at_rest(self, job: Job, outcome: Outcome) -> None:
+        """Put a job that is dead or done into its line."""
         self.names.rest(job)
         if job.state == DEAD:
             job.queue.dead.append(outcome)
@@ -415,17 +468,25 @@ class Yard:
             queue.leased.remove(job)
             self.leased_count -= 1
             extra = job.extra
-            if extra is not None and extra.group is not None:
-                extra.group.leased_count -= 1
+            if extra is not None:
+                if extra.group is not None:
+                    extra.group.leased_count -= 1
+                use_slot(job, extra, -1)
         elif state == READY:
             self._leave_ready(job)
-        elif state == DELAYED:
-            queue.delayed.remove(job)
+        else:
+            self._leave_waiting(job)
+
+    def _leave_waiting(self, job: Job) -> None:
+        if job.state == DELAYED:
+            job.queue.delayed.remove(job)
             self.delayed_count -= 1
         else:
-            assert state == BLOCKED
-            queue.blocked.remove(job)
+            assert job.state == BLOCKED
+            job.queue.blocked.remove(job)
             self.blocked_count -= 1
+        if job.extra is not None:
+            use_slot(job, job.extra, -1)
 
     def _leave_rest(self, job: Job) -> None:
         outcome = job.outcome()
@@ -456,67 +517,18 @@ class Yard:
                 assert rules is not None
                 rules.ring.remove(group)
             return
+        if job.family == GLIDE:
+            lane = lane_of(extra)
+            if lane is not None:
+                leave_line(self, job, part_of(job), lane)
+                return
+            if job.shelf != STREAM:
+                step_down(self, job)
+                return
         queue.ready.remove(job)
         if job.rank < URGENT_RANK:
             queue.urgent_count -= 1
             self.urgent_count -= 1
-
-    # -- after a replay -----------------------------------------------------------------------
-
-    def settle(self, now_ms: i64) -> None:
-        """Build every index from the states that replay left behind."""
-        self.now_ms = now_ms
-        self.is_replaying = False
-        resting: list[Outcome] = []
-        last: Queue | None = None
-        for job in self.jobs.all():
-            queue = job.queue
-            if queue is not last:
-                self.queues[queue.name] = queue
-                last = queue
-            state = job.state
-            if job.extra is not None or job.policy.ttl_ms > 0:
-                self._recall(job)
-            if state in (DEAD, DONE):
-                resting.append(job.outcome())
-            elif state == BLOCKED:
-                queue.blocked.add(job)
-                self.blocked_count += 1
-            elif state == DELAYED and job.due_ms > now_ms:
-                job.sort_key = job.due_ms
-                queue.delayed.items.append(job)
-                self.delayed_count += 1
-            else:
-                self._settle_ready(job)
-        resting.sort(key=_ending_of)
-        for outcome in resting:
-            self._stand_at_rest(outcome.job, outcome)
-        for queue in self.queues.values():
-            queue.ready.heapify()
-            queue.delayed.heapify()
-            if queue.delayed.items:
-                self.arm(queue, queue.delayed.items[0].sort_key)
-
-    def _recall(self, job: Job) -> None:
-        self.names.recall(job)
-        if job.extra is not None and job.extra.kept is not None:
-            self.kept.append(job)
-
-    def _settle_ready(self, job: Job) -> None:
-        if job.state == DELAYED and job.family == BUNQUEUE:
-            job.stamp = due_stamp(job)
-        extra = job.extra
-        if extra is not None and extra.group is not None:
-            self._make_ready(job)
-            return
-        job.state = READY
-        job.sort_key = job.rank
-        queue = job.queue
-        queue.ready.items.append(job)
-        self.ready_count += 1
-        if job.rank < URGENT_RANK:
-            queue.urgent_count += 1
-            self.urgent_count += 1
 
     def next_timer_ms(self) -> i64:
         """Return when the next timer is due, or NEVER_MS."""
@@ -529,6 +541,15 @@ def abs_stamp(stamp: i64) -> i64:
     return stamp if stamp >= 0 else -stamp
 
 
+def come_due(job: Job) -> None:
+    """Give a job its place in line when its delay is over."""
+    if job.family == BUNQUEUE:
+        job.stamp = due_stamp(job)
+    elif job.family == GLIDE:
+        job.stamp = due_stamp(job)
+        job.shelf = STAGED
+
+
 def due_stamp(job: Job) -> i64:
     """Return the place in line of a job that was delayed: by when it was due, then by age.
 
@@ -537,7 +558,3 @@ def due_stamp(job: Job) -> i64:
     if job.stamp < 0:
         return job.stamp
     return (job.due_ms << STAMP_SHIFT) | (job.id & ((1 << STAMP_SHIFT) - 1))
-
-
-def _ending_of(outcome: Outcome) -> int:
-    return outcome.key

@@ -52,6 +52,7 @@ from jobyard.model.job import (
     DEAD,
     DELAYED,
     DONE,
+    GLIDE,
     GONE,
     LEASED,
     READY,
@@ -105,7 +106,9 @@ STATES: Final = _words(
         (BLOCKED, "blocked"),
     ]
 )
-FAMILIES: Final = _words([(BEANSTALK, "beanstalk"), (BUNQUEUE, "bunqueue"), (TOPICS, "topics")])
+FAMILIES: Final = _words(
+    [(BEANSTALK, "beanstalk"), (BUNQUEUE, "bunqueue"), (GLIDE, "glidemq"), (TOPICS, "topics")]
+)
 
 
 @final

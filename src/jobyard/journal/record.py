@@ -2,16 +2,16 @@
 
 Every record begins with eight bytes: kind u8, three small fields a b c u8, length i32. Then:
 
-    PUT      a family, b codec           8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
+    PUT      a family, b codec, c shelf  8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
                                          40 due, 48 stamp, 56 own, 64 seq, 72 policy i32
                                          76 size of the extra i32, 80 body, extra
     MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, extra
     LEASE    a door                      8 id, 16 number, 24 at, 32 ttl
                                          40 holder, 32 bits of it, 44 queue i32
-    END      a why, b next state         8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
+    END      a why, b next state, c shelf  8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
                                          40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
                                          64 available, 72 claimed, 80 finished, 88 holder, 96 news
-    MOVE     a why, b state              8 id, 16 rank, 24 due, 32 stamp*, 40 at
+    MOVE     a why, b state, c shelf     8 id, 16 rank, 24 due, 32 stamp*, 40 at
                                          48 attempts i32, 52 queue i32, 56 news
     GONE     a why, b 1 if of an old body  8 id, 16 queue i32, 20 base segment i32, 24 at
     STATE    c state                     8 id, 16 state block, 88 stamp, 96 extra
@@ -25,6 +25,8 @@ Every record begins with eight bytes: kind u8, three small fields a b c u8, leng
     state block, 72 bytes: 0 rank, 8 due, 16 delay, 24 deliveries i32, 28 attempts i32
                            32 timeouts, 36 releases, 40 buries, 44 kicks i32, 48 ending, 56 ended
                            64 stalls i32, 68 0 i32
+
+A shelf is told by bits 4 and 5, also those of a state in c.
 
 (*) of a job that comes to rest: its number among the endings of the queue.
 
@@ -85,7 +87,10 @@ PARKED: Final = 16
 
 # In the state of a MOVED: the body is another one, and the base before stays what it was.
 NEW_BODY: Final = 0x80
-STATE_BITS: Final = 0x7F
+STATE_BITS: Final = 0x0F
+# Above them, and in the same place where there is no state.
+SHELF_SHIFT: Final = 4
+SHELF_BITS: Final = 3
 # What a LEASE tells of the number of its holder.
 HOLDER_BITS: Final = 0xFFFFFFFF
 
@@ -117,7 +122,8 @@ def base_length(fixed: i64, size: i64) -> i64:
 def write_put(out: BytesWriter, job: Job, body: bytes, extra: bytes, part2_offset: i64) -> None:
     """Encode the put of a job; `part2_offset` is used only when the body is too long to inline."""
     length = base_length(PUT_SIZE, i64(job.size)) + len(extra)
-    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), 0, length)
+    shelf = i64(job.shelf) << SHELF_SHIFT
+    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), shelf, length)
     _write_identity(out, job, len(extra))
     _write_body(out, job, body, part2_offset)
     if extra:
@@ -147,8 +153,8 @@ def extra_bytes(job: Job) -> bytes:
 
 
 def resting_state(job: Job) -> i64:
-    """Return the state a job has after a restart: leases do not outlive the boot."""
-    return READY if job.state == LEASED else i64(job.state)
+    """Return state and shelf of a job after a restart: leases do not outlive the boot."""
+    return READY if job.state == LEASED else i64(job.state) | i64(job.shelf) << SHELF_SHIFT
 
 
 def _write_identity(out: BytesWriter, job: Job, extra_size: i64) -> None:
@@ -233,7 +239,8 @@ def write_lease(out: BytesWriter, lease: Lease) -> None:
 def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
     """Encode the end of a run: wide, so that it tells the whole attempt by itself."""
     news = end.news
-    _begin(out, KIND_END, end.why, end.state, 0, END_SIZE + len(news))
+    shelf = end.shelf << SHELF_SHIFT
+    _begin(out, KIND_END, end.why, end.state, shelf, END_SIZE + len(news))
     write_i64_le(out, job.id)
     write_i32_le(out, i32(job.queue.number))
     write_i32_le(out, i32(job.place >> 32))
@@ -255,7 +262,8 @@ def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
 def write_move(out: BytesWriter, job: Job, move: End, now_ms: i64) -> None:
     """Encode a change of state that ends no run."""
     news = move.news
-    _begin(out, KIND_MOVE, move.why, move.state, 0, MOVE_SIZE + len(news))
+    shelf = move.shelf << SHELF_SHIFT
+    _begin(out, KIND_MOVE, move.why, move.state, shelf, MOVE_SIZE + len(news))
     write_i64_le(out, job.id)
     write_i64_le(out, move.rank)
     write_i64_le(out, move.due_ms)

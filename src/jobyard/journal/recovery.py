@@ -17,6 +17,7 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
 from jobyard.errors import JournalDamaged, JournalNewer
+from jobyard.journal.journal import Journal
 from jobyard.journal.newest import check_newest
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
@@ -34,6 +35,7 @@ from jobyard.journal.segment import (
     encode_seal,
     segment_name,
     segment_number,
+    spare_number,
 )
 from jobyard.journal.storage import Storage
 
@@ -323,6 +325,28 @@ class Recovery:
         segment.end = tail.end + SEAL_SIZE
         storage.truncate(segment.name, segment.end)
         segment.size = segment.end
+
+    def resume(self, journal: Journal) -> None:
+        """Let a journal go on counting where the last boot stopped."""
+        journal.epoch = self.epoch + 1
+        journal.next_id = max(journal.next_id, self.next_id)
+        journal.open_number = self.next_number
+        journal.written = self.next_number - 1
+        journal.durable = self.next_number - 1
+        journal.appended = self.next_number - 1
+        for segment in self.segments:
+            journal.next_segment = max(journal.next_segment, segment.number + 1)
+        for segment in self.empty:
+            journal.next_segment = max(journal.next_segment, segment.number + 1)
+        for name in self._storage.names():
+            number = spare_number(name)
+            if number == 0:
+                continue
+            journal.next_segment = max(journal.next_segment, number + 1)
+            if self._storage.size(name) == journal.segment_size:
+                journal.add_spare(name)
+            else:
+                self._storage.unlink(name)
 
 
 @final

@@ -25,5 +25,6 @@ class End:
         self.due_ms: i64 = job.due_ms
         self.stamp: i64 = job.stamp
         self.attempts: i64 = i64(job.attempts)
+        self.shelf: i64 = i64(job.shelf)
         # Fields as `model.extra` writes them.
         self.news: bytes = b""

@@ -22,6 +22,8 @@ WRITE: Final = 8
 FLOORS: Final = 9
 # A router between topics, by its own name.
 ROUTER: Final = 10
+# Part of a key that is kept as it was set, by the key and which part.
+SIDE: Final = 11
 
 
 @final

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
+from jobyard.model.glide import EXPECTANT, GlidePart
 from jobyard.model.item import Item
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ STARTED: Final = 16
 PARENT: Final = 17
 REMARK: Final = 18
 LEASE: Final = 19
+# The part of a job of glide-mq, and one field of its overlay.
+GLIDE: Final = 20
+OVERLAY: Final = 21
 
 _TAG_SIZE: Final = 5
 
@@ -172,6 +176,7 @@ class Extra:
         self.group_id: str = ""
         self.marks: bytes = b""
         self.remark: Remark | None = None
+        self.glide: GlidePart | None = None
         self.members: list[Member] | None = None
         # What they weigh as fields, kept by `absorb`; -1 for not known.
         self.members_size: i64 = -1
@@ -207,6 +212,12 @@ class Extra:
             if member.state == OPEN:
                 count += 1
         return count
+
+
+def is_put_blocked(extra: Extra) -> bool:
+    """Tell whether a job waits for others from the beginning, be they known or still to come."""
+    part = extra.glide
+    return extra.open_count() > 0 or (part is not None and part.flags & EXPECTANT != 0)
 
 
 @final
@@ -283,6 +294,19 @@ def kept_field(fields: Fields, kept: KeptLease) -> None:
     fields.numbers(LEASE, numbers, name + kept.node.encode())
 
 
+def glide_field(fields: Fields, part: GlidePart) -> None:
+    """Write the part of a job of glide-mq, but for its overlay."""
+    data = part.encode()
+    fields.begin(GLIDE, len(data))
+    fields.out.write(data)
+
+
+def overlay_field(fields: Fields, name: bytes, value: bytes | None) -> None:
+    """Write one field that a client set, or that it is no more."""
+    is_set = 0 if value is None else 1
+    fields.numbers(OVERLAY, (is_set, len(name)), name + (value or b""))
+
+
 def result_field(fields: Fields, codec: i64, result: bytes) -> None:
     """Write what a job came to."""
     fields.numbers(RESULT, (codec,), result)
@@ -313,6 +337,12 @@ def _first_fields(fields: Fields, extra: Extra) -> None:
         fields.numbers(PARENT, (extra.parent_id,), b"")
     if extra.remark is not None:
         remark_field(fields, extra.remark)
+    part = extra.glide
+    if part is not None:
+        glide_field(fields, part)
+        if part.overlay is not None:
+            for name, value in part.overlay.items():
+                overlay_field(fields, name, value)
 
 
 def _last_fields(fields: Fields, extra: Extra) -> None:
@@ -349,6 +379,7 @@ def size_of(extra: Extra) -> i64:
     if not (
         extra.marks
         or extra.remark is not None
+        or extra.glide is not None
         or extra.custom_id
         or extra.unique_key
         or extra.group_id
@@ -453,6 +484,9 @@ def _absorb_identity(
 
 
 def _absorb_kept(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    if tag in (GLIDE, OVERLAY):
+        _absorb_glide(extra, tag, data, at, end, offset_ms)
+        return
     if tag != LEASE:
         return
     name_end: i64 = at + 32 + read_i64_le(data, at + 24)
@@ -463,6 +497,19 @@ def _absorb_kept(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_
         read_i64_le(data, at + 8) + offset_ms,
         read_i64_le(data, at + 16),
     )
+
+
+def _absorb_glide(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
+    part = extra.glide
+    if part is None:
+        part = GlidePart()
+        extra.glide = part
+    if tag == GLIDE:
+        part.fill(data, at, offset_ms)
+        return
+    value_at: i64 = at + 16 + read_i64_le(data, at + 8)
+    is_set = read_i64_le(data, at) != 0
+    part.set_field(data[at + 16 : value_at], data[value_at:end] if is_set else None)
 
 
 def _absorb_remark(extra: Extra, data: bytes, at: i64, end: i64) -> None:

@@ -4,7 +4,7 @@ The hot part is small (184 bytes, unknown to the garbage collector) because a ya
 them; what few jobs need lives in `Extra`, made on first use. A job is in exactly one state, and its
 state says in which index it stands:
 
-    READY    the queue's `ready` heap, by (rank, stamp)
+    READY    the queue's `ready` heap, by (rank, stamp), or that of its group, lane or shelf
     DELAYED  the queue's `delayed` heap, by (due time, stamp)
     LEASED   the queue's `leased` bag; its lease stands in the holder's book
     DEAD     the queue's `dead` line, through its Outcome
@@ -37,12 +37,18 @@ BLOCKED: Final = 6
 # The door a job came in by; it decides what becomes of the job when a run of it ends.
 BEANSTALK: Final = 1
 BUNQUEUE: Final = 2
+GLIDE: Final = 3
 TOPICS: Final = 4
 
 # How the body is written; a body goes back byte for byte to the family it came from.
 RAW: Final = 0
 MSGPACK: Final = 1
 JSON: Final = 2
+
+
+def counts_attempts(family: u8) -> bool:
+    """Tell whether jobs of a family have so many attempts, and stay with their result."""
+    return family in (BUNQUEUE, GLIDE)
 
 
 @final
@@ -75,7 +81,7 @@ class Job(Item):
         self.due_ms: i64 = now_ms + delay_ms
         self.delay_ms: i64 = delay_ms
         # The family's own number: beanstalk's time to run; bunqueue's wall time of the put, which
-        # is part of the id its clients know.
+        # is part of the id its clients know; glide-mq's time as the client told it.
         self.own_ms: i64 = own_ms
         # Segment << 32 | offset of the body's first byte; 0 without a journal.
         self.place: i64 = 0
@@ -95,6 +101,8 @@ class Job(Item):
         self.state: u8 = GONE
         self.family: u8 = family
         self.codec: u8 = codec
+        # Where among the ready it stands, as `model.shelves` names them; most stand in the stream.
+        self.shelf: u8 = 0
 
     def more(self) -> Extra:
         """Return the rare parts, making them on first use."""

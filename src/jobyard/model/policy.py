@@ -28,6 +28,8 @@ REMOVE_DEAD: Final = 4
 DURABLE: Final = 8
 
 _NUMBERS: Final = 12
+# Between the name and the options in an encoding: no byte of any text.
+_BREAK: Final = b"\xff"
 
 
 @final
@@ -55,6 +57,8 @@ class Policy:
         self.stack_limit: i64 = 10
         self.logs_kept: i64 = -1
         self.size_limit: i64 = -1
+        # Options as a client of glide-mq wrote them; empty for none.
+        self.opts: bytes = b""
 
     def encode(self) -> bytes:
         """Return the bytes that stand for these wishes and no others."""
@@ -75,6 +79,9 @@ class Policy:
         ):
             write_i64_le(out, i64(number))
         out.write(self.name.encode())
+        if self.opts:
+            out.write(_BREAK)
+            out.write(self.opts)
         return out.getvalue()
 
     def fill(self, text: bytes) -> None:
@@ -92,7 +99,8 @@ class Policy:
         self.stack_limit = read_i64_le(text, 72)
         self.logs_kept = read_i64_le(text, 80)
         self.size_limit = read_i64_le(text, 88)
-        self.name = text[8 * _NUMBERS :].decode()
+        name, _, self.opts = text[8 * _NUMBERS :].partition(_BREAK)
+        self.name = name.decode()
 
 
 PLAIN: Final = Policy(0)
@@ -113,6 +121,15 @@ def backoff_ms(policy: Policy, job_id: i64, attempts: i64) -> i64:
         doubled: i64 = policy.backoff_ms << min(attempts, 24)
         wait = doubled * (500 + spread) // 1000
     return min(wait, policy.backoff_max_ms)
+
+
+def exact_backoff_ms(policy: Policy, attempts: i64) -> i64:
+    """Return the wait after so many failed attempts, not spread; none where none was asked for."""
+    if policy.backoff_kind == BACKOFF_PLAIN:
+        return 0
+    if policy.backoff_kind == BACKOFF_FIXED:
+        return policy.backoff_ms
+    return policy.backoff_ms << min(max(attempts - 1, 0), 24)
 
 
 def _spread(job_id: i64, attempts: i64) -> i64:

@@ -64,6 +64,8 @@ class Terms:
         self.label: str = label
         # Whether the lease is to outlive the server.
         self.is_kept: bool = False
+        # Whether the job came from one of glide-mq's lists: it has no entry in the stream then.
+        self.is_list: bool = False
 
 
 @final
@@ -129,6 +131,10 @@ class Waiter(Item):
         self.links: list[Link] = []
         # It is told of a job, which goes to whoever comes next.
         self.is_scout: bool = False
+        # Jobs on other shelves than the stream are not for it.
+        self.is_stream_only: bool = False
+        # The book the job goes into: that of who waits, unless leases are to outlive it.
+        self.target: Book = book
 
 
 @final
@@ -174,7 +180,7 @@ class Queue(Item):
         # Shared with whatever queue has this name later.
         self.meters: Meters | None = None
         self.urgent_count: i64 = 0
-        # Ready jobs that stand in the line of their group.
+        # Ready jobs that stand in the line of their group or lane, or on another shelf.
         self.held_count: i64 = 0
         self.users_count: i64 = 0
         self.watchers_count: i64 = 0

@@ -71,6 +71,18 @@ class Roster:
             at += 1
         return found
 
+    def walk(self, seq: i64, limit: i64) -> list[Job]:
+        """Return up to `limit` jobs with a greater seq, in order, those that are done included."""
+        found: list[Job] = []
+        jobs = self._jobs
+        count: i64 = len(jobs)
+        at = self._place(seq + 1)
+        while at < count and len(found) < limit:
+            if jobs[at].state != GONE:
+                found.append(jobs[at])
+            at += 1
+        return found
+
     def oldest(self) -> Job | None:
         """Return the oldest job that is not done."""
         jobs = self._jobs

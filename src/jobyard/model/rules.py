@@ -6,13 +6,16 @@ bucket is, is not: after a restart it starts empty, so that a restart never lets
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from jobyard.model.heap import Heap
 from jobyard.model.limits import NEVER_MS
+
+if TYPE_CHECKING:
+    from jobyard.model.shelves import Shelves
 
 NO_LIMIT: Final = -1
 
@@ -204,6 +207,8 @@ class Rules:
         self.groups: dict[str, Group] = {}
         # Groups with ready jobs, next to be served first.
         self.ring: list[Group] = []
+        # Made by the first job of glide-mq that stands on another shelf than the stream.
+        self.shelves: Shelves | None = None
 
     def group(self, name: str) -> Group:
         """Return a group, making it on first use."""

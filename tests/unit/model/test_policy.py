@@ -8,6 +8,7 @@ from jobyard.model.policy import (
     PLAIN,
     Policy,
     backoff_ms,
+    exact_backoff_ms,
 )
 
 NUMBERS = (
@@ -27,16 +28,21 @@ NUMBERS = (
 LONG = st.integers(-(1 << 62), 1 << 62)
 
 
-@given(st.lists(LONG, min_size=len(NUMBERS), max_size=len(NUMBERS)), st.text(max_size=30))
-def test_a_policy_is_read_back_whole(numbers: list[int], name: str) -> None:
+@given(
+    st.lists(LONG, min_size=len(NUMBERS), max_size=len(NUMBERS)),
+    st.text(max_size=30),
+    st.binary(max_size=30),
+)
+def test_a_policy_is_read_back_whole(numbers: list[int], name: str, opts: bytes) -> None:
     policy = Policy(7)
     for field, number in zip(NUMBERS, numbers, strict=True):
         setattr(policy, field, number)
     policy.name = name
+    policy.opts = opts
     again = Policy(8)
     again.fill(policy.encode())
     assert [getattr(again, field) for field in NUMBERS] == numbers
-    assert (again.name, again.number) == (name, 8)
+    assert (again.name, again.opts, again.number) == (name, opts, 8)
     assert again.text == again.encode() == policy.encode()
 
 
@@ -87,3 +93,13 @@ def test_no_base_is_no_wait() -> None:
     policy = Policy(0)
     policy.backoff_ms = 0
     assert [backoff_ms(policy, 1, attempts) for attempts in (1, 5)] == [0, 0]
+
+
+def test_an_exact_backoff_is_as_long_as_was_asked_for() -> None:
+    policy = Policy(0)
+    policy.backoff_ms = 100
+    assert [exact_backoff_ms(policy, each) for each in (1, 2, 3)] == [0, 0, 0]
+    policy.backoff_kind = BACKOFF_FIXED
+    assert [exact_backoff_ms(policy, each) for each in (1, 2, 3)] == [100, 100, 100]
+    policy.backoff_kind = BACKOFF_EXPONENTIAL
+    assert [exact_backoff_ms(policy, each) for each in (1, 2, 3)] == [100, 200, 400]

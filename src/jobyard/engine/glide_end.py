@@ -1,0 +1,184 @@
+"""How a run of a job ends at the door of glide-mq.
+
+A worker proves that a job is its own by the entry it was given, "" for one of a list. Who lost a
+job, to a restart or because it was silent for too long, may still end it for as long as nobody took
+it again. NotHeld changes nothing. What becomes of the job depends on its family, as everywhere.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import end as ends
+from jobyard.engine.glide import entry_of
+from jobyard.engine.queues import drop_if_idle
+from jobyard.engine.yard import Yard
+from jobyard.errors import NotHeld
+from jobyard.journal.record import RELEASED
+from jobyard.model.end import End
+from jobyard.model.extra import Outcome
+from jobyard.model.item import Item
+from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, READY, Job, counts_attempts
+from jobyard.model.line import Line
+from jobyard.model.queue import Lease, Queue
+
+# Jobs at rest that one end lets go at most.
+_TRIM_MAX: Final = 1000
+
+
+@final
+class Keep:
+    """What is kept of jobs that ended; -1 for no bound."""
+
+    def __init__(self, *, is_kept: bool = True, count: i64 = -1, age_ms: i64 = -1) -> None:
+        self.is_kept: bool = is_kept
+        self.count: i64 = count
+        self.age_ms: i64 = age_ms
+
+
+def is_held(job: Job, entry: str) -> bool:
+    """Tell whether who knows `entry` may end the run of a job."""
+    lease = job.lease
+    if lease is None:
+        may_be_late = job.state == READY and job.deliveries > 0 and counts_attempts(job.family)
+        return may_be_late and entry in ("", entry_of(job))
+    if lease.terms.door != GLIDE:
+        return False
+    return not entry if lease.terms.is_list else entry == entry_of(job)
+
+
+def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
+    """End a run well."""
+    if not is_held(job, entry):
+        raise NotHeld
+    queue = job.queue
+    yard.now_ms = max(yard.now_ms, now_ms)
+    kept: i64 = ends.KEEP_AS_ASKED
+    if job.family == GLIDE:
+        kept = 1 if keep.is_kept else ends.KEEP_NOT
+    ends.complete(yard, job, returnvalue, JSON, kept, now_ms)
+    if job.family == GLIDE:
+        _trim(yard, queue, queue.done, keep, now_ms)
+
+
+def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure
+    yard: Yard,
+    job: Job,
+    entry: str,
+    reason: str,
+    max_attempts: i64,
+    backoff_ms: i64,
+    keep: Keep,
+    now_ms: i64,
+) -> str:
+    """End a run badly; "retrying" or "failed". How often and when is told only for own jobs."""
+    if not is_held(job, entry):
+        raise NotHeld
+    queue = job.queue
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.family == GLIDE:
+        ends.fail(
+            yard,
+            job,
+            reason,
+            now_ms,
+            delay_ms=max(backoff_ms, 0),
+            limit=max(max_attempts, 0),
+            is_removed=not keep.is_kept,
+        )
+        _trim(yard, queue, queue.dead, keep, now_ms)
+    else:
+        ends.fail(yard, job, reason, now_ms)
+    return "failed" if job.state in (DEAD, GONE) else "retrying"
+
+
+def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
+    """Give a job back, to the end of the stream or to come again after a delay."""
+    if not is_held(job, entry):
+        raise NotHeld
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.family != GLIDE:
+        ends.release(yard, job, job.rank, delay_ms, now_ms)
+        return
+    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    end.due_ms = now_ms + delay_ms
+    end.stamp = yard.stamp(now_ms)
+    ends.end_run(yard, job, end, now_ms)
+
+
+def reclaim(
+    yard: Yard,
+    queue: Queue,
+    min_idle_ms: i64,
+    max_stalled: i64,
+    now_ms: i64,
+    *,
+    is_list: bool = False,
+    most: int = 1000,
+) -> list[Job]:
+    """End the runs whose workers have been silent for too long; return the jobs.
+
+    They are ready again, or dead if it was once too often.
+    """
+    yard.now_ms = max(yard.now_ms, now_ms)
+    silent: list[Lease] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is None or lease.terms.door != GLIDE or lease.terms.is_list != is_list:
+            continue
+        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
+            silent.append(lease)
+    silent.sort(key=_beat_of)
+    jobs: list[Job] = []
+    for lease in silent[:most]:
+        job = lease.job
+        if job.lease is not lease:
+            continue
+        jobs.append(job)
+        if job.family == GLIDE:
+            ends.stall(yard, job, max_stalled, now_ms)
+        else:
+            ends.expire(yard, lease, now_ms)
+    return jobs
+
+
+def _beat_of(lease: Lease) -> int:
+    return lease.beat_ms
+
+
+def _trim(yard: Yard, queue: Queue, line: Line, keep: Keep, now_ms: i64) -> None:
+    """Let the oldest jobs of this family go that are not to be kept."""
+    if not keep.is_kept or (keep.count < 0 and keep.age_ms < 0):
+        return
+    over: i64 = line.live_count - keep.count if keep.count >= 0 else 0
+    for _ in range(_TRIM_MAX):
+        oldest = line.first()
+        if oldest is None or not _is_over(oldest, over, keep, now_ms):
+            break
+        assert isinstance(oldest, Outcome)
+        if oldest.job.family != GLIDE:
+            _trim_among(yard, line, over, keep, now_ms)
+            break
+        yard.drop(oldest.job, now_ms)
+        over -= 1
+    if yard.queues.get(queue.name) is queue:
+        # On a full disk the job went with its end, and the queue with its last job.
+        drop_if_idle(yard, queue)
+
+
+def _trim_among(yard: Yard, line: Line, over: i64, keep: Keep, now_ms: i64) -> None:
+    """Pass over jobs of other families, which are not for this door to let go."""
+    for item in line.live()[:_TRIM_MAX]:
+        if not _is_over(item, over, keep, now_ms):
+            break
+        assert isinstance(item, Outcome)
+        over -= 1
+        if item.job.family == GLIDE:
+            yard.drop(item.job, now_ms)
+
+
+def _is_over(item: Item, over: i64, keep: Keep, now_ms: i64) -> bool:
+    assert isinstance(item, Outcome)
+    return over > 0 or 0 <= keep.age_ms < now_ms - item.ended_ms

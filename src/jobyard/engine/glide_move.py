@@ -1,0 +1,342 @@
+"""The verbs of glide-mq for jobs that no one runs: promoted, reordered, removed, revived."""
+
+import heapq
+
+from mypy_extensions import i64
+
+from jobyard.engine import bus
+from jobyard.engine.end import end_run
+from jobyard.engine.glide_end import defer, is_held
+from jobyard.engine.lists import jobs_in
+from jobyard.engine.move import erase, revive, serve_lane, tell
+from jobyard.engine.put import first_shelf
+from jobyard.engine.queues import drop_if_idle
+from jobyard.engine.take import lay_expired, offer
+from jobyard.engine.yard import Yard
+from jobyard.errors import NotFound, NotHeld, StorageFull
+from jobyard.journal.record import DUE_SET, FAILED, RANKED, RELEASED
+from jobyard.journal.record import PROMOTED as BY_PROMOTION
+from jobyard.model.end import End
+from jobyard.model.extra import EXPLICIT, REASON, Fields, Outcome, glide_field, overlay_field
+from jobyard.model.glide import REVOKED, GlidePart
+from jobyard.model.item import Item
+from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job, counts_attempts
+from jobyard.model.lane import Lane, lane_of
+from jobyard.model.line import Line
+from jobyard.model.policy import LIFO
+from jobyard.model.queue import Queue
+from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
+
+
+def promote_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
+    """Let staged jobs go to the shelf where workers find them, best first; return how many."""
+    yard.now_ms = max(yard.now_ms, now_ms)
+    delayed = queue.delayed.items
+    while delayed and delayed[0].sort_key <= now_ms:
+        job = delayed[0]
+        assert isinstance(job, Job)
+        yard.delay_over(job)
+    promoted: i64 = 0
+    rules = queue.rules
+    shelves = None if rules is None else rules.shelves
+    for job in [] if shelves is None else _staged(shelves, most):
+        try:
+            _promote_staged(yard, job, now_ms)
+        except StorageFull:
+            if promoted == 0:
+                raise
+            break
+        promoted += 1
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return promoted
+
+
+def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) -> i64:
+    """Let jobs that have been staged since before a time go to the stream; return how many.
+
+    So one who reads nothing but the stream gets them where no worker promotes them.
+    """
+    yard.now_ms = max(yard.now_ms, now_ms)
+    rules = queue.rules
+    shelves = None if rules is None else rules.shelves
+    moved: i64 = 0
+    for job in [] if shelves is None else _staged(shelves, most):
+        if job.due_ms > before_ms:
+            continue
+        move = End(job, BY_PROMOTION, READY)
+        move.stamp = yard.stamp(now_ms)
+        move.shelf = STREAM
+        try:
+            yard.move(job, move, now_ms)
+        except StorageFull:
+            break
+        tell(yard, bus.WAITING, job, "delayed", now_ms)
+        moved += 1
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return moved
+
+
+def _staged(shelves: Shelves, most: i64) -> list[Job]:
+    """Return staged jobs, best first; those that wait in their lanes come after all others."""
+    found: list[Job] = []
+    lanes_count = shelves.staged_count - len(shelves.staged.items)
+    for item in heapq.nsmallest(int(most), shelves.staged.items, key=_place_of):
+        assert isinstance(item, Job)
+        found.append(item)
+    if lanes_count == 0:
+        return found
+    for lane in shelves.lanes.values():
+        for item in lane.waiting.items:
+            assert isinstance(item, Job)
+            if item.shelf == STAGED and len(found) < most:
+                found.append(item)
+    return found
+
+
+def _place_of(item: Item) -> tuple[int, int]:
+    return (item.sort_key, item.stamp)
+
+
+def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
+    ttl_ms = job.policy.ttl_ms
+    if 0 < ttl_ms <= now_ms - job.created_ms:
+        lay_expired(yard, job, now_ms)
+        return
+    move_to_shelf(yard, job, now_ms)
+
+
+def move_to_shelf(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Let a job stand where workers find it, as the last there."""
+    move = End(job, BY_PROMOTION, READY)
+    move.due_ms = min(job.due_ms, now_ms)
+    move.stamp = yard.stamp(now_ms)
+    if job.policy.flags & LIFO:
+        move.shelf = STACK
+        move.stamp = -move.stamp
+    else:
+        move.shelf = PROMOTED if job.rank > 0 else STREAM
+    yard.move(job, move, now_ms)
+    tell(yard, bus.WAITING, job, "delayed", now_ms)
+
+
+def next_due(queue: Queue) -> i64:
+    """Return when the next job may be promoted or its lane opens, 0 for now, or -1 for never."""
+    rules = queue.rules
+    shelves = None if rules is None else rules.shelves
+    soonest: i64 = -1
+    if shelves is not None:
+        if shelves.staged_count > 0:
+            return 0
+        if shelves.shut.items:
+            soonest = shelves.shut.items[0].sort_key
+    if queue.delayed.items:
+        due_ms = queue.delayed.items[0].sort_key
+        soonest = due_ms if soonest < 0 else min(soonest, due_ms)
+    return soonest
+
+
+# -- one job -----------------------------------------------------------------------------------
+
+
+def promote_job(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Let a delayed job go to its shelf before its time; NotFound for any other."""
+    is_delayed = job.state == DELAYED or (job.state == READY and job.shelf == STAGED)
+    if not is_delayed or job.delay_ms == 0:
+        raise NotFound
+    yard.now_ms = max(yard.now_ms, now_ms)
+    move_to_shelf(yard, job, now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def set_priority(yard: Yard, job: Job, priority: i64, now_ms: i64) -> None:
+    """Give a job that waits another priority: with one it is staged, without one in the stream.
+
+    NotFound for one that does not wait, or was promoted or stacked already.
+    """
+    if job.state not in (READY, DELAYED) or job.shelf in (PROMOTED, STACK):
+        raise NotFound
+    if job.rank == priority:
+        return
+    yard.now_ms = max(yard.now_ms, now_ms)
+    move = End(job, RANKED, i64(job.state))
+    move.rank = priority
+    if job.state == READY and job.family == GLIDE and (job.shelf == STREAM or job.delay_ms == 0):
+        move.shelf = STAGED if priority > 0 else STREAM
+        move.stamp = yard.stamp(now_ms)
+    yard.move(job, move, now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
+    """Let a job that waits be due after another delay; NotFound as for another priority."""
+    if job.state not in (READY, DELAYED) or job.shelf in (PROMOTED, STACK):
+        raise NotFound
+    if delay_ms == 0 and job.state == READY and job.delay_ms == 0:
+        return
+    yard.now_ms = max(yard.now_ms, now_ms)
+    move = End(job, DUE_SET, DELAYED if delay_ms > 0 else READY)
+    move.due_ms = now_ms + delay_ms
+    move.shelf = STREAM
+    if delay_ms == 0 and job.family == GLIDE:
+        move.shelf = first_shelf(job.rank, job.policy)
+    if delay_ms == 0:
+        move.stamp = yard.stamp(now_ms)
+        if move.shelf == STACK:
+            move.stamp = -move.stamp
+    yard.move(job, move, now_ms)
+    offer(yard, job.queue, now_ms)
+
+
+def remove(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Remove a job, even one that runs at this door; NotFound for one that runs at another."""
+    lease = job.lease
+    if lease is not None and lease.terms.door != GLIDE:
+        raise NotFound
+    queue = job.queue
+    yard.now_ms = max(yard.now_ms, now_ms)
+    erase(yard, job, now_ms)
+    serve_lane(yard, job, now_ms)
+    drop_if_idle(yard, queue)
+
+
+def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Let a job that waits fail, "revoked"; False for any other, which is only marked so."""
+    part = copy_part(job)
+    part.flags |= REVOKED
+    fields = Fields()
+    glide_field(fields, part)
+    job.more()
+    if job.state not in (READY, DELAYED):
+        yard.note(job, fields.done())
+        return False
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.state == DELAYED and job.due_ms <= now_ms:
+        # Its delay ended first, as a replay will find.
+        yard.delay_over(job)
+    move = End(job, FAILED, DEAD)
+    if counts_attempts(job.family):
+        fields.numbers(REASON, (EXPLICIT,), b"revoked")
+    move.news = fields.done()
+    yard.move(job, move, now_ms)
+    if yard.bus.is_on:
+        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event.error = "revoked"
+        event.is_final = True
+        event.is_dead = True
+        yard.bus.tell(event)
+    if job.queue.first_link is not None:
+        offer(yard, job.queue, now_ms)
+    return True
+
+
+def set_fields(yard: Yard, job: Job, changes: dict[bytes, bytes | None]) -> None:
+    """Set fields that mean nothing to the yard, or take them away."""
+    fields = Fields()
+    for name, value in changes.items():
+        overlay_field(fields, name, value)
+    yard.note(job, fields.done())
+
+
+def set_labels(yard: Yard, job: Job, part: GlidePart) -> None:
+    """Replace what is remembered of a job's parents and schedule; `part` is a copy, changed."""
+    fields = Fields()
+    glide_field(fields, part)
+    yard.note(job, fields.done())
+
+
+def copy_part(job: Job) -> GlidePart:
+    """Return the rare parts of a job, to be changed and set; without its overlay."""
+    part = GlidePart()
+    extra = job.extra
+    if extra is not None and extra.glide is not None:
+        part.fill(extra.glide.encode(), 0, 0)
+    return part
+
+
+# -- many jobs ---------------------------------------------------------------------------------
+
+
+def retry_jobs(yard: Yard, queue: Queue, count: i64, now_ms: i64) -> list[Job]:
+    """Bring back jobs that failed, oldest first, `count` of them or with 0 all; they are staged."""
+    yard.now_ms = max(yard.now_ms, now_ms)
+    jobs: list[Job] = []
+    for job in _at_rest(queue.dead):
+        if 0 < count <= len(jobs):
+            break
+        try:
+            revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
+        except StorageFull:
+            if not jobs:
+                raise
+            break
+        jobs.append(job)
+    return jobs
+
+
+def clean(
+    yard: Yard, queue: Queue, line: Line, before_ms: i64, limit: i64, now_ms: i64
+) -> list[Job]:
+    """Let jobs go that came to rest before a time, oldest first, `limit` of them or with 0 all."""
+    jobs: list[Job] = []
+    for job in _at_rest(line):
+        if job.outcome().ended_ms > before_ms or 0 < limit <= len(jobs):
+            break
+        yard.drop(job, now_ms)
+        jobs.append(job)
+    drop_if_idle(yard, queue)
+    return jobs
+
+
+def drain(yard: Yard, queue: Queue, now_ms: i64, *, with_delayed: bool) -> list[Job]:
+    """Remove every job that waits; those of the schedule only if asked."""
+    yard.now_ms = max(yard.now_ms, now_ms)
+    states = frozenset((READY, DELAYED)) if with_delayed else frozenset((READY,))
+    jobs = [job for job in jobs_in(queue, states) if with_delayed or job.shelf != STAGED]
+    jobs.sort(key=_seq_of)
+    for job in reversed(jobs):
+        erase(yard, job, now_ms)
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    drop_if_idle(yard, queue)
+    return jobs
+
+
+def _at_rest(line: Line) -> list[Job]:
+    jobs: list[Job] = []
+    for item in line.live():
+        assert isinstance(item, Outcome)
+        jobs.append(item.job)
+    return jobs
+
+
+def _seq_of(job: Job) -> int:
+    return job.key
+
+
+# -- lanes -------------------------------------------------------------------------------------
+
+
+def close_lane(yard: Yard, lane: Lane, until_ms: i64) -> None:
+    """Let no job of a lane start or go on before a time; what stands on a shelf waits too."""
+    lane.closed_until_ms = max(lane.closed_until_ms, until_ms)
+    for job in list(lane.standing):
+        yard.step_aside(job)
+        yard.step_back(job)
+
+
+def hold_back(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> None:
+    """Give a job back to the head of its lane, which is closed until a time."""
+    if not is_held(job, entry):
+        raise NotHeld
+    yard.now_ms = max(yard.now_ms, now_ms)
+    lane = lane_of(job.extra)
+    if lane is None:
+        defer(yard, job, entry, max(until_ms - now_ms, 0), now_ms)
+        return
+    close_lane(yard, lane, until_ms)
+    # With its old place: it goes before those that wait behind it.
+    end = End(job, RELEASED, READY)
+    end.due_ms = now_ms
+    end_run(yard, job, end, now_ms)

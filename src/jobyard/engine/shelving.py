@@ -1,0 +1,155 @@
+"""Where a ready job of glide-mq comes to stand: on its shelf, or behind others of its lane.
+
+Called by the yard alone, for jobs that have a lane or another shelf than the stream; what holds for
+all jobs stays there. A lane that time held up is looked at again by whoever takes or offers jobs.
+
+Invariant: of the jobs of a lane that have not started, at most one stands on a shelf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from jobyard.engine.names import shelves_of
+from jobyard.model.job import READY, Job
+from jobyard.model.lane import Lane, lane_of, part_of
+from jobyard.model.limits import NEVER_MS, URGENT_RANK
+from jobyard.model.shelves import STAGED, STREAM
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.model.extra import Extra
+    from jobyard.model.glide import GlidePart
+    from jobyard.model.queue import Queue
+
+
+def stand(yard: Yard, job: Job) -> None:
+    """Put a ready job on its shelf."""
+    queue = job.queue
+    job.sort_key = job.rank
+    if job.shelf == STREAM:
+        queue.ready.push(job)
+        if job.rank < URGENT_RANK:
+            queue.urgent_count += 1
+            yard.urgent_count += 1
+        return
+    shelves = shelves_of(queue)
+    shelves.heap(i64(job.shelf)).push(job)
+    queue.held_count += 1
+    if job.shelf == STAGED:
+        shelves.staged_count += 1
+
+
+def step_down(yard: Yard, job: Job) -> None:
+    """Take a ready job off its shelf."""
+    queue = job.queue
+    if job.shelf == STREAM:
+        queue.ready.remove(job)
+        if job.rank < URGENT_RANK:
+            queue.urgent_count -= 1
+            yard.urgent_count -= 1
+        return
+    shelves = shelves_of(queue)
+    shelves.heap(i64(job.shelf)).remove(job)
+    queue.held_count -= 1
+    if job.shelf == STAGED:
+        shelves.staged_count -= 1
+
+
+def use_slot(job: Job, extra: Extra, count: i64) -> None:
+    """Count a job of a lane that has started and runs, waits, or is to run again."""
+    lane = lane_of(extra)
+    if lane is not None and job.deliveries > 0:
+        lane.slots_used += count
+
+
+def line_up(job: Job, part: GlidePart, lane: Lane) -> None:
+    """Let a ready job wait in its lane."""
+    lane.wait(job, part)
+    job.queue.held_count += 1
+    if job.shelf == STAGED:
+        shelves_of(job.queue).staged_count += 1
+    if job.deliveries > 0:
+        lane.slots_used += 1
+
+
+def leave_line(yard: Yard, job: Job, part: GlidePart, lane: Lane) -> None:
+    """Take a ready job out of its lane, wherever it stands."""
+    if job.deliveries > 0:
+        lane.slots_used -= 1
+    if part.is_standing:
+        part.is_standing = False
+        lane.standing.remove(job)
+        if lane.front is job:
+            lane.front = None
+        step_down(yard, job)
+        return
+    lane.waiting.remove(job)
+    job.queue.held_count -= 1
+    if job.shelf == STAGED:
+        shelves_of(job.queue).staged_count -= 1
+
+
+def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
+    """Bring to their shelves those of a lane who may start, or may go on."""
+    shelves = shelves_of(queue)
+    shelves.open_lane(lane)
+    front = lane.front
+    if front is not None and lane.is_held_by_others(front):
+        # One was taken by its name, or came back from the dead, and goes before it.
+        leave_line(yard, front, part_of(front), lane)
+        line_up(front, part_of(front), lane)
+    waiting = lane.waiting.items
+    while waiting:
+        job = waiting[0]
+        assert isinstance(job, Job)
+        part = part_of(job)
+        opens_ms = lane.closed_until_ms
+        if job.deliveries == 0:
+            if lane.front is not None or lane.is_held_by_others(job):
+                return
+            opens_ms = lane.may_start_ms(part.due_cost(), now_ms)
+        if opens_ms > now_ms:
+            if opens_ms < NEVER_MS:
+                shelves.shut_lane(lane, opens_ms)
+            return
+        lane.waiting.remove(job)
+        queue.held_count -= 1
+        if job.shelf == STAGED:
+            shelves.staged_count -= 1
+        if job.deliveries == 0:
+            lane.front = job
+        part.is_standing = True
+        lane.standing.append(job)
+        stand(yard, job)
+
+
+def reopen(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Look again at the lanes of a queue that time held up until now."""
+    rules = queue.rules
+    shelves = None if rules is None else rules.shelves
+    if shelves is None:
+        return
+    shut = shelves.shut.items
+    while shut and shut[0].sort_key <= now_ms:
+        lane = shut[0]
+        assert isinstance(lane, Lane)
+        advance(yard, queue, lane, now_ms)
+
+
+def settle_lanes(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Bring up the lanes of a queue whose jobs a restart brought back."""
+    rules = queue.rules
+    if rules is None or rules.shelves is None:
+        return
+    for lane in rules.shelves.lanes.values():
+        lane.begin(now_ms)
+        lane.waiting.heapify()
+        advance(yard, queue, lane, now_ms)
+
+
+def is_waiting(job: Job, part: GlidePart) -> bool:
+    """Tell whether a job waits behind others of its lane, or for its lane to open."""
+    return job.state == READY and part.lane is not None and not part.is_standing
