@@ -227,6 +227,18 @@ def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
     return JsonFields(data, index.getvalue()) if skip_blanks(data, at + 1, end) == end else None
 
 
+def is_json(data: bytes) -> bool:
+    """Tell whether bytes are one JSON value and nothing else."""
+    end: i64 = len(data)
+    if not _is_utf8(data, 0, end):
+        return False
+    at = skip_blanks(data, 0, end)
+    if at >= end:
+        return False
+    at = end_of(data, at, end, DEPTH_MAX)
+    return at >= 0 and skip_blanks(data, at, end) == end
+
+
 def read_objects(data: bytes, start: i64, end: i64, most: i64) -> list[JsonFields] | None:
     """Find the fields of the first objects in a well-formed array; None if it holds other things.
 

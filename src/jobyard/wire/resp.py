@@ -1,0 +1,414 @@
+r"""Requests of the RESP protocol, versions 2 and 3: commands found in place as their bytes arrive.
+
+    *2\r\n $4\r\n ECHO\r\n $2\r\n hi\r\n        an array of bulk strings (without the spaces)
+    ECHO "h\x69"\r\n                             an inline command, as typed by a person
+
+Nothing is made from a length before the bytes are here: a length is held against the limits as soon
+as its line is read, and what arrives is kept in the pieces it came in until at least as much is
+there as the lengths read so far ask for. So a long command is put together once or, if it has many
+arguments, a few times, however it is cut. Arguments are spans of the input; bytes are made of one
+when somebody asks for it.
+
+Must not know what a command means. After BadResp the rest of the input has no meaning.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
+from mypy_extensions import i64, mypyc_attr
+
+# No line that holds a length is longer, sign, digits and all.
+LENGTH_LINE_MAX: Final = 32
+# The least an argument takes: `$0`, nothing, and two ends of lines.
+ARGUMENT_SIZE_MIN: Final = 6
+# Joining so much again with every piece that comes does no harm.
+SHORT_MAX: Final = 16 << 10
+# Pieces are put together up to this size as they come.
+PIECE_SIZE: Final = 16 << 10
+# Text longer than this is no number of 64 bits.
+INTEGER_SIZE_MAX: Final = 20
+INTEGER_MIN: Final = -(1 << 63)
+INTEGER_MAX: Final = (1 << 63) - 1
+
+_LENGTH_MAX: Final = 1 << 40
+# In place of a length: more bytes are needed, or these are none.
+_MISSING: Final = -2
+_WRONG: Final = -3
+_LOW: Final = 0xFFFFFFFF
+_ESCAPES: Final = {110: 10, 114: 13, 116: 9, 98: 8, 97: 7}
+
+
+class BadResp(Exception):
+    """Bytes that are no request; the connection cannot go on."""
+
+
+@final
+class Limits:
+    """What a request may be: its arguments, the longest of them, all together, an inline one."""
+
+    def __init__(self, args: i64, bulk: i64, whole: i64, inline: i64) -> None:
+        self.args: i64 = args
+        self.bulk: i64 = bulk
+        self.whole: i64 = whole
+        self.inline: i64 = inline
+
+
+LIMITS: Final = Limits(100_000, 64 << 20, 256 << 20, 64 << 10)
+# For who has not said a password yet; as Valkey has them.
+STRANGER_LIMITS: Final = Limits(10, 16 << 10, 64 << 10, 64 << 10)
+
+
+@final
+@mypyc_attr(free_list_len=1, acyclic=True)
+class Command:
+    """Where the arguments of one request stand; the first is its name."""
+
+    def __init__(self, data: bytes, base: i64, index: bytes, count: i64) -> None:
+        self._data = data
+        # Spans count from here.
+        self._base: i64 = base
+        # For every argument where it starts, and above 32 bits where it ends.
+        self._index: bytes = index
+        self._count: i64 = count
+
+    def count(self) -> i64:
+        """Return how many arguments there are, the name included."""
+        return self._count
+
+    def arg(self, at: i64) -> bytes:
+        """Return an argument."""
+        span = read_i64_le(self._index, at * 8)
+        base = self._base
+        return self._data[base + (span & _LOW) : base + (span >> 32)]
+
+    def size(self, at: i64) -> i64:
+        """Return how long an argument is."""
+        span = read_i64_le(self._index, at * 8)
+        return (span >> 32) - (span & _LOW)
+
+    def weight(self) -> i64:
+        """Return about how many bytes it was."""
+        return read_i64_le(self._index, self._count * 8 - 8) >> 32
+
+    def text(self, at: i64) -> str:
+        """Return an argument as text; bytes that are no UTF-8 become surrogates."""
+        return self.arg(at).decode("utf-8", "surrogateescape")
+
+    def integer(self, at: i64) -> int | None:
+        """Return the value of an argument that is a number of 64 bits; None for all others."""
+        return parse_integer(self.arg(at))
+
+    def word(self, at: i64) -> bytes:
+        """Return an argument in capitals."""
+        return self.arg(at).upper()
+
+    def is_word(self, at: i64, word: bytes) -> bool:
+        """Tell whether an argument is this word of capital letters, however it is written."""
+        span = read_i64_le(self._index, at * 8)
+        start: i64 = self._base + (span & _LOW)
+        size: i64 = (span >> 32) - (span & _LOW)
+        if size != len(word):
+            return False
+        data = self._data
+        done: i64 = 0
+        while done < size:
+            letter: i64 = data[start + done]
+            if 97 <= letter <= 122:
+                letter -= 32
+            if letter != i64(word[done]):
+                return False
+            done += 1
+        return True
+
+
+def parse_integer(text: bytes) -> int | None:
+    """Read a number as Valkey does: no spaces, no plus, no zeros ahead, 64 bits."""
+    size: i64 = len(text)
+    if size == 0 or size > INTEGER_SIZE_MAX:
+        return None
+    at: i64 = 1 if text[0] == 45 else 0
+    if at == size or (text[at] == 48 and size > 1):
+        return None
+    while at < size:
+        if text[at] < 48 or text[at] > 57:
+            return None
+        at += 1
+    value = int(text)
+    return value if INTEGER_MIN <= value <= INTEGER_MAX else None
+
+
+def of_arguments(arguments: list[bytes]) -> Command:
+    """Return a command of these arguments."""
+    index = BytesWriter()
+    end: i64 = 0
+    for argument in arguments:
+        start = end
+        end = start + len(argument)
+        write_i64_le(index, start | end << 32)
+    return Command(b"".join(arguments), 0, index.getvalue(), len(arguments))
+
+
+@final
+class RespReader:
+    """Cuts commands out of what arrives."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._data: bytes = b""
+        # What came later, not yet joined to it, and how much there is of both from `_start` on.
+        self._parts: list[bytes] = []
+        self._have: i64 = 0
+        # Less than this is no use: the next command cannot be whole.
+        self._need: i64 = 1
+        # Where the command that is being read begins, and how far it was read.
+        self._start: i64 = 0
+        self._at: i64 = 0
+        self._count: i64 = 0
+        self._left: i64 = 0
+        # Length of the argument that comes next; -1 before its line was read.
+        self._length: i64 = -1
+        self._index = BytesWriter()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what arrived."""
+        self._have += len(data)
+        if self._start == len(self._data) and not self._parts:
+            self._data = data
+            self._start = 0
+            self._at = 0
+        elif self._parts and len(self._parts[-1]) + len(data) <= PIECE_SIZE:
+            # A list of crumbs would take many times their size.
+            self._parts[-1] += data
+        else:
+            self._parts.append(data)
+
+    def unread_size(self) -> i64:
+        """Return how much was not given out yet."""
+        return self._have
+
+    def next(self) -> Command | None:
+        """Return the next command, or None until more of it has come; raise BadResp."""
+        while self._have >= self._need:
+            if self._parts:
+                self._join()
+            if self._left > 0:
+                return self._arguments()
+            if self._data[self._at] == 42:
+                self._begin_array()
+                continue
+            line = self._line()
+            arguments = split_inline(line) if line is not None else []
+            if arguments:
+                return of_arguments(arguments)
+        return None
+
+    def _begin_array(self) -> None:
+        """Read how many arguments the next command has."""
+        count, after = _read_length(self._data, self._at + 1, len(self._data))
+        if count == _MISSING:
+            self._need = self._have + 1
+            return
+        if count == _WRONG or count > self.limits.args:
+            raise BadResp(self._refused(count, "multibulk"))
+        self._at = after
+        if count > 0:
+            self._count = count
+            self._left = count
+        else:
+            # Nothing was asked for, and nothing is answered.
+            self._end_command()
+
+    def _refused(self, length: i64, what: str) -> str:
+        known = "unauthenticated" if self.limits is STRANGER_LIMITS and length > 0 else "invalid"
+        return f"{known} {what} length"
+
+    def _join(self) -> None:
+        start = self._start
+        rest = self._data[start:] if start > 0 else self._data
+        self._parts.insert(0, rest)
+        self._data = b"".join(self._parts)
+        self._parts = []
+        self._at -= start
+        self._start = 0
+
+    def _end_command(self) -> None:
+        self._have -= self._at - self._start
+        self._start = self._at
+        self._need = 1
+        if self._start == len(self._data):
+            # The last command alone decides how long the input is kept.
+            self._data = b""
+            self._start = 0
+            self._at = 0
+
+    def _arguments(self) -> Command | None:
+        """Go on with the arguments of an array."""
+        data = self._data
+        size: i64 = len(data)
+        at = self._at
+        start = self._start
+        length = self._length
+        index = self._index
+        while self._left > 0:
+            if length < 0:
+                if at == size:
+                    break
+                length, after = self._bulk_length(data, at, size)
+                if length == _MISSING:
+                    break
+                at = after
+            end = at + length
+            if end + 2 > size:
+                break
+            if data[end] != 13 or data[end + 1] != 10:
+                raise BadResp("expected the end of a line behind an argument")
+            write_i64_le(index, at - start | (end - start) << 32)
+            at = end + 2
+            length = -1
+            self._left -= 1
+        self._at = at
+        self._length = max(length, -1)
+        if self._left > 0:
+            need = at - start + (length + 2 if length >= 0 else 1)
+            rest = (self._left - 1) * ARGUMENT_SIZE_MIN
+            # What is wrong in a short command is told at once, though it is not all here.
+            if need + rest > SHORT_MAX:
+                need += rest
+            self._need = max(need, self._have + 1)
+            return None
+        command = Command(data, start, index.getvalue(), self._count)
+        index.truncate(0)
+        self._end_command()
+        return command
+
+    def _bulk_length(self, data: bytes, at: i64, size: i64) -> tuple[i64, i64]:
+        """Read the line before an argument; return its length and where it begins."""
+        if data[at] != 36:
+            raise BadResp(f"expected '$', got '{_shown(data[at])}'")
+        length, after = _read_length(data, at + 1, size)
+        if length == _MISSING:
+            return length, at
+        limits = self.limits
+        if length < 0 or length > limits.bulk or after - self._start + length > limits.whole:
+            raise BadResp(self._refused(length, "bulk"))
+        return length, after
+
+    def _line(self) -> bytes | None:
+        """Return the line at `_at`; None until all of it is here."""
+        data = self._data
+        at = self._at
+        end: i64 = data.find(b"\n", at)
+        if (end if end >= 0 else len(data)) - at > self.limits.inline:
+            raise BadResp("too big inline request")
+        if end < 0:
+            self._need = self._have + 1
+            return None
+        line = data[at : end - 1] if end > at and data[end - 1] == 13 else data[at:end]
+        self._at = end + 1
+        self._end_command()
+        return line
+
+
+def _shown(byte: i64) -> str:
+    return chr(byte) if 32 <= byte < 127 else f"\\x{int(byte):02x}"
+
+
+def _read_length(data: bytes, at: i64, size: i64) -> tuple[i64, i64]:
+    """Read a length and the end of its line; return it with the next place, _MISSING or _WRONG."""
+    start = at
+    is_negative = at < size and data[at] == 45
+    if is_negative:
+        at += 1
+    first = at
+    value: i64 = 0
+    while at < size:
+        digit: i64 = data[at] - 48
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        if value > _LENGTH_MAX:
+            return _WRONG, at
+        at += 1
+    if at == size:
+        return (_MISSING if size - start < LENGTH_LINE_MAX else _WRONG), start
+    if at == first or data[at] != 13 or (data[first] == 48 and at - first > 1):
+        return _WRONG, at
+    if at + 1 == size:
+        return _MISSING, start
+    if data[at + 1] != 10 or (is_negative and value != 1):
+        return _WRONG, at
+    return (-1 if is_negative else value), at + 2
+
+
+def split_inline(line: bytes) -> list[bytes]:
+    """Return the arguments of an inline command: words, or text in quotes; raise BadResp."""
+    arguments: list[bytes] = []
+    at: i64 = 0
+    size: i64 = len(line)
+    while True:
+        while at < size and _is_space(line[at]):
+            at += 1
+        if at == size:
+            return arguments
+        word = BytesWriter()
+        at = _read_word(line, at, size, word)
+        arguments.append(word.getvalue())
+
+
+def _is_space(byte: i64) -> bool:
+    return byte == 32 or 9 <= byte <= 13 or byte == 0
+
+
+def _read_word(line: bytes, at: i64, size: i64, word: BytesWriter) -> i64:
+    """Read one argument at `at` into `word`; return where it ends."""
+    while at < size:
+        byte: i64 = line[at]
+        if byte in (34, 39):
+            at = _read_quoted(line, at + 1, size, byte, word)
+            if at < size and not _is_space(line[at]):
+                raise BadResp("unbalanced quotes in request")
+            return at
+        if _is_space(byte):
+            return at
+        word.append(line[at])
+        at += 1
+    return at
+
+
+def _read_quoted(line: bytes, at: i64, size: i64, quote: i64, word: BytesWriter) -> i64:
+    """Read up to the closing quote; return what comes behind it."""
+    while at < size:
+        byte: i64 = line[at]
+        if byte == quote:
+            return at + 1
+        if byte == 92 and at + 1 < size:
+            after: i64 = line[at + 1]
+            if quote == 34:
+                at = _read_escape(line, at + 1, size, word)
+                continue
+            if after == 39:
+                word.append(39)
+                at += 2
+                continue
+        word.append(line[at])
+        at += 1
+    raise BadResp("unbalanced quotes in request")
+
+
+def _read_escape(line: bytes, at: i64, size: i64, word: BytesWriter) -> i64:
+    """Read what follows a backslash; return what comes behind it."""
+    if line[at] == 120 and at + 2 < size:
+        high = _hex(line[at + 1])
+        low = _hex(line[at + 2])
+        if high >= 0 and low >= 0:
+            word.append(high << 4 | low)
+            return at + 3
+    word.append(_ESCAPES.get(line[at], line[at]))
+    return at + 1
+
+
+def _hex(byte: int) -> int:
+    if 48 <= byte <= 57:
+        return byte - 48
+    byte |= 32
+    return byte - 87 if 97 <= byte <= 102 else -1
