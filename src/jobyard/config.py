@@ -83,6 +83,10 @@ class Config:
     bunqueue: str = "127.0.0.1:6789"
     #: The address of the HTTP door, or "off".
     http: str = "127.0.0.1:6790"
+    #: The address of the glide-mq door, or "off", as long as it is not whole.
+    glidemq: str = DOOR_OFF
+    #: The password of its clients; empty for none.
+    glidemq_password: str = ""
     #: Tokens of which a bunqueue client must know one, separated by commas; empty for none.
     auth_token: str = ""
     #: Ask for a token of bunqueue's scrapers too.
@@ -145,6 +149,7 @@ DOORS: Final = (
     Door("beanstalk", "the beanstalkd protocol"),
     Door("bunqueue", "the bunqueue protocol"),
     Door("http", "HTTP: topics, and bunqueue's own API"),
+    Door("glidemq", "the commands of glide-mq over RESP, as far as they are there yet"),
 )
 
 # Each may also be set as the original of the topics API calls it: TOPICS_MAX_TOPICS and so on.
@@ -317,6 +322,11 @@ SETTINGS: Final = (
         "cors_origin",
         Words("ORIGIN"),
         "The origin whose pages may use bunqueue's HTTP API, * for any (also CORS_ALLOW_ORIGIN).",
+    ),
+    Setting(
+        "glidemq_password",
+        Words("TEXT"),
+        "The password a glide-mq client must say.",
     ),
     Setting(
         "topics_key",

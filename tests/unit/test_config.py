@@ -100,6 +100,8 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "beanstalk": ("off", "off"),
         "bunqueue": ("off", "off"),
         "http": ("off", "off"),
+        "glidemq": ("127.0.0.1:6379", "127.0.0.1:6379"),
+        "glidemq_password": ("secret", "secret"),
         "auth_token": ("a,b", "a,b"),
         "metrics_auth": ("true", True),
         "cors_origin": ("https://example.com", "https://example.com"),
@@ -248,7 +250,7 @@ def test_two_spellings_of_one_key_are_refused(desk: Desk) -> None:
 
 
 def test_doors_that_are_not_built_are_unknown(desk: Desk) -> None:
-    assert "unknown setting 'glidemq'" in desk.refusal(toml="glidemq = 'off'")
+    assert "unknown setting 'tls'" in desk.refusal(toml="tls = 'off'")
 
 
 def test_the_originals_names_are_heard_and_ours_go_before(desk: Desk) -> None:

@@ -235,6 +235,7 @@ def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
         beanstalk=address.text,
         bunqueue=DOOR_OFF,
         http=DOOR_OFF,
+        glidemq=DOOR_OFF,
         allow_public_bind=True,
         socket_fds=fds[:1],
         user=flags.user,

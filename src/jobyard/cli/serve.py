@@ -46,7 +46,11 @@ def check_doors(settled: Settled) -> None:
 
 
 # What must be set so that whoever comes in by a door is asked for something, whatever they want.
-_SECRETS: Final = {"bunqueue": ("auth_token",), "http": ("auth_token", "topics_key")}
+_SECRETS: Final = {
+    "bunqueue": ("auth_token",),
+    "http": ("auth_token", "topics_key"),
+    "glidemq": ("glidemq_password",),
+}
 
 
 def _check_secrets(settled: Settled, name: str, text: str) -> None:

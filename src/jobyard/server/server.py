@@ -24,7 +24,7 @@ from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
-from jobyard.server.facts import ProcessFacts
+from jobyard.server.facts import InfoFacts, ProcessFacts
 from jobyard.server.http import ServerStopwatch, open_http, set_limits
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
@@ -37,6 +37,8 @@ from jobyard.sessions.beanstalk.door import BeanstalkDoor
 from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
+from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.entrance import GlidemqEntrance
 from jobyard.sessions.http.session import HttpEntrance
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
@@ -106,7 +108,8 @@ class Server:
         self._turns = Turns(self._yard, self._committer, self._compactor)
         self._turns.on_second = self._look_around
         now_ms = self._clock.now_ms()
-        door = BeanstalkDoor(self._yard, ProcessFacts(), config.max_job_size, now_ms)
+        facts = ProcessFacts()
+        door = BeanstalkDoor(self._yard, facts, config.max_job_size, now_ms)
         self._beanstalk = door
         self._surroundings = ServerSurroundings(
             self._yard.journal,
@@ -128,14 +131,24 @@ class Server:
         topics.guards_probes = config.probe_auth
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
         set_limits(config, self._http, topics.limits)
+        self._glidemq = self._make_glidemq(facts, now_ms)
         self._entrances: dict[str, Entrance] = {
             "beanstalk": BeanstalkEntrance(door),
             "bunqueue": BunqueueEntrance(self._bunqueue),
             "http": HttpEntrance(self._http),
+            "glidemq": GlidemqEntrance(self._glidemq),
         }
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    def _make_glidemq(self, facts: ProcessFacts, now_ms: int) -> GlidemqDoor:
+        listener = self._doors.get("glidemq")
+        port = 0 if listener is None else listener.port
+        door = GlidemqDoor(self._yard, InfoFacts(facts, port), now_ms)
+        door.password = self._config.glidemq_password.encode()
+        door.is_synced = self._config.durability == SYNC
+        return door
 
     def _time_answers(self) -> None:
         """Measure how long answers wait, where they wait for a sync."""
@@ -340,6 +353,7 @@ class Server:
         self._beanstalk.is_draining = True
         self._bunqueue.is_draining = True
         self._http.is_draining = True
+        self._glidemq.is_draining = True
 
     def _say_ready(self) -> None:
         words = [f"{name}={listener.text}" for name, listener in self._doors.items()]

@@ -74,6 +74,12 @@ class Listener:
         self._path = path
         self._inode = os.lstat(path).st_ino if path else 0
 
+    @property
+    def port(self) -> int:
+        """The port, 0 where there is none."""
+        tail = self.text.rpartition(":")[2]
+        return int(tail) if tail.isdigit() else 0
+
     def close(self) -> None:
         """Stop listening. Take the socket file along unless another server has replaced it."""
         for sock in self.sockets:

@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-from jobyard.server.facts import ProcessFacts
+from jobyard.server.facts import InfoFacts, ProcessFacts
 
 
 def test_the_process_and_its_machine() -> None:
@@ -32,3 +32,13 @@ def test_no_client_takes_the_id_for_a_number() -> None:
         assert not re.fullmatch(r"[0-9]+(e[0-9]+)?", one)
     facts = ProcessFacts()
     assert facts.instance_id() == facts.instance_id()
+
+
+def test_the_glidemq_door_tells_the_same() -> None:
+    facts = ProcessFacts()
+    told = InfoFacts(facts, 6379)
+    assert (told.pid(), told.port(), told.machine()) == (os.getpid(), 6379, facts.machine())
+    assert told.memory_bytes() > 1 << 20
+    assert sum(told.cpu_times()) > 0
+    assert re.fullmatch("[0-9a-f]{40}", told.run_id())
+    assert told.run_id() != InfoFacts(facts, 0).run_id()

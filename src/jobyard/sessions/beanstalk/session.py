@@ -12,6 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64, u8
 
 from jobyard.engine.end import bury, drop_holder, finish, hand_back, held, touch
+from jobyard.engine.gates import first_ready
 from jobyard.engine.move import kick, kick_job, remove
 from jobyard.engine.put import put
 from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
@@ -410,8 +411,7 @@ class BeanstalkSession(Session, Holder):
         if code == words.RESERVE:
             self._reserve(NEVER_MS, now_ms)
         elif code == words.PEEK_READY:
-            ready = self._used.ready.items
-            self._found(ready[0] if ready else None)
+            self._found(first_ready(self._used))
         elif code == words.PEEK_DELAYED:
             delayed = self._used.delayed.items
             self._found(delayed[0] if delayed else None)

@@ -34,6 +34,7 @@ from jobyard.engine.queues import (
     set_settings,
     settings_of,
 )
+from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import UNKNOWN
@@ -371,6 +372,9 @@ def _remove_all(
             gone.append(job)
     gone.reverse()
     if gone:
+        if queue.rules is not None:
+            # One that is gone may have held up others.
+            offer(session.yard, queue, now_ms)
         drop_if_idle(session.yard, queue)
     return gone
 

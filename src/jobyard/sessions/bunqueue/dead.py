@@ -22,7 +22,7 @@ from jobyard.model.extra import (
     WORKER_LOST,
     Outcome,
 )
-from jobyard.model.job import BUNQUEUE, DEAD, DONE, Job
+from jobyard.model.job import DEAD, DONE, Job, counts_attempts
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.rules import DAY_MS, DEFAULTS, Settings
@@ -58,7 +58,7 @@ BURIED: Final = "buried"
 
 def reason_text(outcome: Outcome) -> str:
     """Return why a job is dead, in the words of the protocol."""
-    if outcome.job.family != BUNQUEUE:
+    if not counts_attempts(outcome.job.family):
         return BURIED
     return REASONS.get(outcome.reason, BURIED)
 

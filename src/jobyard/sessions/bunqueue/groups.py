@@ -136,7 +136,9 @@ def count_groups(session: BunqueueSession, request: Request) -> Answer:
     queue = session.yard.queues.get(options.queue_name(request.fields))
     if queue is None:
         return {"data": {"count": 0}}
-    return {"data": {"count": int(queue.held_count) + _delayed_count(queue, None)}}
+    ring = [] if queue.rules is None else queue.rules.ring
+    ready_count = sum(len(group.ready.items) for group in ring)
+    return {"data": {"count": ready_count + _delayed_count(queue, None)}}
 
 
 def count_active(session: BunqueueSession, request: Request) -> Answer:

@@ -11,9 +11,11 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64, u8
 
 from jobyard.engine.yard import STAMP_SHIFT, Yard
-from jobyard.model.job import BUNQUEUE, Job
+from jobyard.model.job import BUNQUEUE, GLIDE, Job
 
 UUID_SIZE: Final = 36
+# Of a time within an id.
+_TIME_BITS: Final = (1 << 48) - 1
 
 _DASH: Final[u8] = 45
 
@@ -75,8 +77,19 @@ def _check_bits(job_id: i64) -> i64:
 
 
 def _time_of(job: Job) -> i64:
-    # The stamp of a job of another family never changes, and begins with the time of its put.
-    return job.own_ms if job.family == BUNQUEUE else job.stamp >> STAMP_SHIFT
+    if job.family == BUNQUEUE:
+        return job.own_ms
+    if job.family == GLIDE:
+        # Whatever its client took for the time: its stamp is another one whenever it comes back.
+        return job.own_ms & _TIME_BITS
+    # The stamp of a job of the others never changes, and begins with the time of its put.
+    return job.stamp >> STAMP_SHIFT
+
+
+def _has_own_name(job: Job) -> bool:
+    """Tell whether a job has another id than ours; those of glide-mq are names of that door."""
+    extra = job.extra
+    return extra is not None and extra.custom_id != "" and job.family != GLIDE
 
 
 def write_uuid(out: BytesWriter, job: Job) -> None:
@@ -100,7 +113,7 @@ def write_uuid(out: BytesWriter, job: Job) -> None:
 def id_bytes(job: Job) -> bytes:
     """Return the id by which clients know a job."""
     extra = job.extra
-    if extra is not None and extra.custom_id:
+    if extra is not None and _has_own_name(job):
         return extra.custom_id.encode()
     out = BytesWriter()
     write_uuid(out, job)
@@ -140,7 +153,7 @@ def find_job(yard: Yard, name: bytes) -> Job | None:
             job is not None
             and _number8(name, 0) == _time_of(job) >> 16
             and _number4(name, 9) == _time_of(job) & 0xFFFF
-            and (job.extra is None or not job.extra.custom_id)
+            and not _has_own_name(job)
         ):
             return job
     custom = yard.names.custom

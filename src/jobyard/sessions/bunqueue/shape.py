@@ -23,6 +23,7 @@ from jobyard.model.policy import (
     CHILD_IGNORED,
     CHILD_REMOVED,
     DURABLE,
+    PLAIN,
     REMOVE_DEAD,
     REMOVE_DONE,
     Policy,
@@ -87,6 +88,11 @@ def _or_none(number: i64, none: i64) -> int | None:
     return None if number == none else int(number)
 
 
+def _attempts_shown(policy: Policy) -> int:
+    """Return the attempts of a job of which none were told: one at glide-mq, else any number."""
+    return ATTEMPTS_SHOWN if policy is PLAIN else 1
+
+
 def policy_fields(policy: Policy, *, is_lifo: bool) -> dict[str, object]:
     """Return the fields that follow from the policy, and the one by which it may be overruled."""
     kind = policy.backoff_kind
@@ -96,7 +102,7 @@ def policy_fields(policy: Policy, *, is_lifo: bool) -> dict[str, object]:
     failure = policy.child_failure
     return {
         "name": policy.name,
-        "maxAttempts": policy.max_attempts or ATTEMPTS_SHOWN,
+        "maxAttempts": policy.max_attempts or _attempts_shown(policy),
         "backoff": policy.backoff_ms,
         "backoffConfig": config,
         "stackTraceLimit": policy.stack_limit,

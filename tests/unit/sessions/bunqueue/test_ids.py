@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
+from jobyard.engine.glide import Adding, add
+from jobyard.engine.glide_move import promote_due
 from jobyard.engine.put import Wish, enter
 from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import Yard
@@ -84,3 +86,21 @@ def test_a_token_holds_its_number_and_no_other_text_is_one(
     changed[place] = byte
     if bytes(changed) != token:
         assert token_number(yard, bytes(changed)) != number
+
+
+def test_a_job_of_glide_mq_keeps_its_id_wherever_it_stands() -> None:
+    journal = Journal(None, 1 << 20, ids_ahead=False)
+    yard = Yard(journal, Bodies(journal, 1 << 20))
+    adding = Adding("mail", b"1")
+    adding.ts = (5 << 48) + 77
+    adding.custom_id = "mine"
+    adding.priority = 1
+    job = add(yard, open_queue(yard, "q"), adding, NOW_MS)
+    name = id_bytes(job)
+    assert name[:13] == b"00000000-004d"
+    stamp = job.stamp
+    assert promote_due(yard, job.queue, NOW_MS, 9) == 1
+    assert job.stamp != stamp
+    assert id_bytes(job) == name
+    assert find_job(yard, name) is job
+    assert find_job(yard, b"mine") is None

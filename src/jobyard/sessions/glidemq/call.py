@@ -1,0 +1,112 @@
+"""One command on its way: who sent it, what it says, where the answer goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.model.side import NO_KIND
+from jobyard.sessions.glidemq.words import NOT_INTEGER, WRONG_TYPE, Wrong
+
+if TYPE_CHECKING:
+    from jobyard.sessions.glidemq.keyed import Keyed
+    from jobyard.sessions.glidemq.session import GlidemqSession
+    from jobyard.wire.resp import Command
+
+Run = Callable[["Call"], None]
+
+
+@final
+class Call:
+    """A command and its surroundings."""
+
+    def __init__(
+        self, session: GlidemqSession, command: Command, now_ms: i64, *, may_wait: bool
+    ) -> None:
+        self.session = session
+        self.door = session.door
+        self.yard = session.door.yard
+        self.command = command
+        self.out = session.out
+        self.proto: i64 = session.proto
+        self.now_ms: i64 = now_ms
+        # A command of a transaction answers at once.
+        self.may_wait = may_wait
+
+    def count(self) -> i64:
+        """Return how many arguments there are, the name included."""
+        return self.command.count()
+
+    def arg(self, at: i64) -> bytes:
+        """Return an argument."""
+        return self.command.arg(at)
+
+    def args(self, start: i64) -> list[bytes]:
+        """Return all arguments from one on."""
+        command = self.command
+        return [command.arg(at) for at in range(start, command.count())]
+
+    def integer(self, at: i64) -> i64:
+        """Return an argument that must be a number."""
+        number = self.command.integer(at)
+        if number is None:
+            raise Wrong(NOT_INTEGER)
+        return number
+
+    def is_word(self, at: i64, word: bytes) -> bool:
+        """Tell whether there is such an argument, and it is this word."""
+        return at < self.command.count() and self.command.is_word(at, word)
+
+    def key(self, at: i64, kind: i64) -> Keyed:
+        """Return the key an argument names, which is of that kind or not there."""
+        keyed = self.door.keyed(self.command.arg(at), self.now_ms)
+        if keyed.kind() not in (NO_KIND, kind):
+            raise Wrong(WRONG_TYPE)
+        return keyed
+
+    def found(self, at: i64, kind: i64) -> Keyed | None:
+        """Return the key an argument names if it is there, and of that kind."""
+        keyed = self.door.keyed(self.command.arg(at), self.now_ms)
+        there = keyed.kind()
+        if there not in (NO_KIND, kind):
+            raise Wrong(WRONG_TYPE)
+        return None if there == NO_KIND else keyed
+
+
+@final
+class Spec:
+    """A command: how many arguments it takes, where its keys stand, what it does."""
+
+    def __init__(self, run: Run, arity: i64, flags: str, keys: tuple[int, int, int]) -> None:
+        self.run = run
+        # The name included; negative if it is the least.
+        self.arity: i64 = arity
+        # As COMMAND shows them; "still" is our own: it neither shows nor changes the yard.
+        self.flags = flags.split()
+        self.is_still = "still" in self.flags
+        self.is_open = "no_auth" in self.flags
+        # First key, last key (from the end, if negative), step; zeros for none.
+        self.keys = keys
+
+    def takes(self, count: i64) -> bool:
+        """Tell whether a command may have so many arguments."""
+        return count == self.arity if self.arity > 0 else count >= -self.arity
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Blocked:
+    """A command that waits; its connection runs nothing else meanwhile."""
+
+    def try_again(self, now_ms: i64) -> bool:
+        """Answer if it can be done now; tell whether it was."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Answer that the time is over."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Wait nowhere any more."""
+        raise NotImplementedError

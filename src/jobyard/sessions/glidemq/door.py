@@ -1,0 +1,102 @@
+"""What all glide-mq connections share: the yard, the password, the keys, the counters of INFO."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.sessions.glidemq.events import Events
+from jobyard.sessions.glidemq.keys import parse_key, refuse_family, side_kind
+from jobyard.sessions.glidemq.projections import QueueProjections
+from jobyard.sessions.glidemq.promoter import Promoter, Register
+from jobyard.sessions.glidemq.side import SideKeyed
+
+if TYPE_CHECKING:
+    from jobyard.engine.yard import Yard
+    from jobyard.sessions.glidemq.keyed import Keyed, Projections
+    from jobyard.sessions.glidemq.session import GlidemqSession
+
+# What clients take for the version of the server: the commands it knows are of that age.
+REDIS_VERSION: Final = "7.2.4"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Facts:
+    """What INFO tells of the process and the machine."""
+
+    def pid(self) -> int:
+        """Return the process id."""
+        raise NotImplementedError
+
+    def port(self) -> int:
+        """Return the port of this door, 0 if it has none."""
+        raise NotImplementedError
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of the process."""
+        raise NotImplementedError
+
+    def cpu_times(self) -> tuple[float, float]:
+        """Return seconds of processor time in user and kernel mode."""
+        raise NotImplementedError
+
+    def machine(self) -> tuple[str, str, str]:
+        """Return host name, version of the operating system, and hardware platform."""
+        raise NotImplementedError
+
+    def run_id(self) -> str:
+        """Return 40 hex digits that no other run of the server has."""
+        raise NotImplementedError
+
+
+@final
+class GlidemqDoor(Register):
+    """State common to the glide-mq sessions of one server."""
+
+    def __init__(self, yard: Yard, facts: Facts, now_ms: i64) -> None:
+        self.yard = yard
+        self.facts = facts
+        self.started_ms: i64 = now_ms
+        self.is_draining: bool = False
+        self.password: bytes = b""
+        # Whether answers wait for the disk.
+        self.is_synced: bool = True
+        self.events = Events(yard)
+        self.sessions: dict[int, GlidemqSession] = {}
+        self.promoter = Promoter(yard, self)
+        # By the key of deduplication entries: how many there may be before old ones are dropped.
+        self.dedup_marks: dict[bytes, int] = {}
+        self.projections: Projections = QueueProjections(yard, self.events, self.promoter.groups)
+        self.sessions_total: i64 = 0
+        self.commands_count: i64 = 0
+        self.errors_count: i64 = 0
+        self.read_bytes: i64 = 0
+
+    def is_open(self, session_id: int) -> bool:
+        """Tell whether a session is still there."""
+        return session_id in self.sessions
+
+    def is_right(self, password: bytes) -> bool:
+        """Tell whether this is the password, in the same time whatever is said."""
+        return compare_digest(self.password, password)
+
+    def keyed(self, key: bytes, now_ms: i64) -> Keyed:
+        """Return the key of that name, there or not; refuse a name that no key has."""
+        name = parse_key(key)
+        shown = self.projections.find(name, now_ms)
+        if shown is not None:
+            return shown
+        kind = side_kind(name)
+        if kind == 0:
+            raise refuse_family(name)
+        return SideKeyed(self.yard, key, kind, now_ms)
+
+    def keys_count(self) -> i64:
+        """Return how many keys there are."""
+        return self.projections.count() + len(self.yard.side.keys)
+
+    def wall_ms(self, steady_ms: i64) -> i64:
+        """Return the wall time of a moment."""
+        return steady_ms + self.yard.journal.wall_offset_ms

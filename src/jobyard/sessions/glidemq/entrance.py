@@ -1,0 +1,19 @@
+"""Where glide-mq connections come in: makes their sessions."""
+
+from typing import final
+
+from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.session import GlidemqSession
+from jobyard.sessions.session import Entrance, Peer, Session
+
+
+@final
+class GlidemqEntrance(Entrance):
+    """Makes the sessions of one door."""
+
+    def __init__(self, door: GlidemqDoor) -> None:
+        self._door = door
+
+    def enter(self, peer: Peer) -> Session:
+        """Return the session of a new connection."""
+        return GlidemqSession(self._door, peer)

@@ -1,0 +1,128 @@
+"""What happened in the queues of this door lately, as the stream of events that clients follow.
+
+In memory only: a restart begins with none, and ids go on rising because they are times. A queue has
+a ring once a client of this door touched it. Told by the functions of this door, and through the
+bus of what the verbs do, at whatever door.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import bus, glide
+from jobyard.engine.bus import Event, Listener
+from jobyard.engine.yard import Yard
+from jobyard.model.extra import TTL_OVER
+from jobyard.model.job import Job
+from jobyard.model.queue import Queue
+from jobyard.model.side import FIRST_ID, StreamEntry, StreamId, StreamReader
+from jobyard.sessions.glidemq.places import bytes_of
+
+KEPT: Final = 1000
+# How many more there may be before the oldest go.
+SLACK: Final = 100
+# Queues whose events are kept; beyond these the ring that was made first goes.
+RINGS_MAX: Final = 10_000
+
+
+@final
+class Ring:
+    """The newest events of one queue."""
+
+    def __init__(self) -> None:
+        self.entries: list[StreamEntry] = []
+        self.last_id: StreamId = FIRST_ID
+        self.readers: list[StreamReader] = []
+
+    def add(self, entry_id: StreamId, fields: list[bytes]) -> None:
+        """Add an event whose id is greater than the last."""
+        self.last_id = entry_id
+        entries = self.entries
+        entries.append(StreamEntry(entry_id, fields))
+        if len(entries) > KEPT + SLACK:
+            del entries[:SLACK]
+        if self.readers:
+            for reader in list(self.readers):
+                reader.stream_grew()
+
+    def next_id(self, wall_ms: i64) -> StreamId:
+        """Return the id of an event that happens now."""
+        last_ms, last_n = self.last_id
+        return (int(wall_ms), 0) if wall_ms > last_ms else (last_ms, last_n + 1)
+
+
+@final
+class Events(Listener):
+    """The rings of all queues."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+        self.rings: dict[str, Ring] = {}
+        # While a call asked that nothing be told of what it does.
+        self.is_quiet: bool = False
+
+    def ring_of(self, name: str) -> Ring:
+        """Return the ring of a queue, made on first use."""
+        ring = self.rings.get(name)
+        if ring is None:
+            if len(self.rings) >= RINGS_MAX:
+                del self.rings[next(iter(self.rings))]
+            if not self.rings:
+                self._yard.bus.add(self)
+            ring = Ring()
+            self.rings[name] = ring
+        return ring
+
+    def tell(self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64) -> None:
+        """Add an event of a queue, if anybody may want to know."""
+        ring = self.rings.get(queue.name)
+        if ring is None or self.is_quiet:
+            return
+        entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
+        ring.add(entry_id, [b"event", kind, b"jobId", job_id, *more])
+
+    def tell_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
+        """Add an event of a job of which nothing more is to be said."""
+        self.tell(job.queue, kind, bytes_of(glide.id_of(job)), [], at_ms)
+
+    def happened(self, event: Event) -> None:
+        """Take note of what a verb did."""
+        if self.is_quiet or event.queue.name not in self.rings:
+            return
+        job = event.job
+        if job is None:
+            if event.kind in (bus.PAUSED, bus.RESUMED):
+                self.tell(event.queue, event.kind.encode(), b"0", [], event.at_ms)
+            return
+        told = _told(event, job)
+        if told is not None:
+            self.tell(event.queue, told[0], bytes_of(glide.id_of(job)), told[1:], event.at_ms)
+
+
+def _told(event: Event, job: Job) -> list[bytes] | None:
+    """Return what an event is called here, followed by what more there is to it."""
+    kind = event.kind
+    told: list[bytes] | None = None
+    if kind == bus.PUSHED:
+        told = [b"added", b"name", bytes_of(job.policy.name)]
+    elif kind == bus.COMPLETED:
+        told = [b"completed", b"returnvalue", event.result or b"null"]
+    elif kind == bus.FAILED:
+        told = _failed(event, job)
+    elif kind in (bus.STALLED, bus.REMOVED, bus.WAITING_CHILDREN):
+        told = [kind.encode()]
+    elif kind == bus.WAITING:
+        # So it is called when the last of those it waited for is done.
+        told = [b"active" if event.before == "waiting-children" else b"promoted"]
+    return told
+
+
+def _failed(event: Event, job: Job) -> list[bytes]:
+    error = bytes_of(event.error)
+    if event.is_final:
+        if event.reason == TTL_OVER:
+            return [b"expired"]
+        return [b"failed", b"failedReason", error]
+    attempts = str(int(job.attempts) + 1).encode()
+    delay = str(int(event.delay_ms)).encode()
+    return [b"retrying", b"failedReason", error, b"attemptsMade", attempts, b"delay", delay]

@@ -1,0 +1,341 @@
+"""The functions of producers: one job, one unless there is one like it, a flow of jobs; pause.
+
+Everything is checked before the first effect, so that what is refused leaves nothing behind: no
+number of an ordering key, no id, no queue.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.engine import glide, side
+from jobyard.engine.glide import Adding
+from jobyard.engine.glide_flows import Child, Tie, link_parent
+from jobyard.engine.glide_flows import add_flow as put_flow
+from jobyard.engine.move import erase
+from jobyard.engine.queues import copy_settings, drop_if_idle, open_queue, set_settings
+from jobyard.engine.queues import pause as stop_pause
+from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused
+from jobyard.model.job import DEAD, DONE, JSON, RAW, Job
+from jobyard.model.queue import Queue
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.sessions.glidemq.options import fill_from_options, read_backoff
+from jobyard.sessions.glidemq.places import Place
+from jobyard.sessions.glidemq.projection_sets import is_scheduled
+from jobyard.sessions.glidemq.projection_writes import job_of_member
+from jobyard.sessions.glidemq.words import Wrong
+from jobyard.wire.json_read import is_json
+from jobyard.wire.json_write import write_texts
+from jobyard.wire.resp_write import write_bulk
+
+VERSION: Final = "93"
+COST_EXCEEDS: Final = "ERR:COST_EXCEEDS_CAPACITY"
+ID_EXHAUSTED: Final = "ERR:ID_EXHAUSTED"
+DUPLICATE: Final = "duplicate"
+SKIPPED: Final = "skipped"
+
+# Priorities are the upper bits of a score that is a double: there is no room for more of them.
+PRIORITY_MAX: Final = 2048
+ATTEMPTS_MAX: Final = 1 << 31
+TOKENS_MAX: Final = 1 << 40
+# No window of a throttle is longer than the entries of jobs that ended are kept.
+DEDUP_AGE_MS: Final = 7 * 86_400_000
+DEDUP_FEW: Final = 1024
+DEDUP_MARKS_MAX: Final = 10_000
+_ORDERING_KEY_MAX: Final = 256
+_CHILD_KEYS: Final = 4
+_CHILD_ARGS: Final = 9
+_PARENT_ARGS: Final = 9
+
+
+def version(call: Fcall) -> None:
+    """Tell which library this is, as clients compare it with their own."""
+    call.answer(VERSION)
+
+
+def add_job(call: Fcall) -> None:
+    """Add one job."""
+    place = _check_keys(call, 0)
+    parent = _parent(call, 4)
+    adding = read_adding(call, 0)
+    adding.scheduler = call.text(19)
+    job = _add(call, place, adding, is_quiet=call.is_set(20))
+    if job is not None:
+        _answer_added(call, place, job, parent)
+
+
+def _check_keys(call: Fcall, first: i64) -> Place:
+    """Return the queue that four keys in a row are of."""
+    place = call.place(first, places.ID)
+    call.same_queue(first + 1, places.STREAM, place)
+    call.same_queue(first + 2, places.SCHEDULED, place)
+    call.same_queue(first + 3, places.EVENTS, place)
+    return place
+
+
+def read_adding(call: Fcall, first: i64) -> Adding:
+    """Return what the seventeen arguments from `first` on ask for."""
+    adding = Adding(call.text(first), call.arg(first + 1))
+    adding.opts = call.arg(first + 2) or glide.NO_OPTS
+    adding.ts = call.number(first + 3, TIME_MAX, "timestamp")
+    adding.delay_ms = call.number(first + 4, TIME_MAX, "delay")
+    adding.priority = call.number(first + 5, PRIORITY_MAX, "priority")
+    adding.parent_id = call.text(first + 6)
+    adding.max_attempts = call.number(first + 7, ATTEMPTS_MAX, "maxAttempts")
+    adding.lane = call.text(first + 8)
+    adding.concurrency = call.number(first + 9, ATTEMPTS_MAX, "groupConcurrency")
+    adding.rate_max = call.number(first + 10, ATTEMPTS_MAX, "groupRateMax")
+    adding.rate_ms = call.number(first + 11, TIME_MAX, "groupRateDuration")
+    adding.tb_capacity = call.number(first + 12, TOKENS_MAX, "tbCapacity")
+    adding.tb_refill = call.number(first + 13, TOKENS_MAX, "tbRefillRate")
+    adding.cost = call.number(first + 14, TOKENS_MAX, "jobCost")
+    adding.ttl_ms = call.number(first + 15, TIME_MAX, "ttl")
+    adding.custom_id = call.text(first + 16)
+    adding.is_lifo = call.number_or(first + 17, 0, "lifo") > 0
+    adding.parent_queue = call.text(first + 18)
+    check_adding(adding)
+    return adding
+
+
+def check_adding(adding: Adding) -> None:
+    """See that a job may be what it is asked to be, and note what its options say."""
+    adding.codec = JSON if is_json(adding.data) else RAW
+    if adding.opts != glide.NO_OPTS:
+        read_backoff(adding)
+    if adding.custom_id and not places.is_job_id(adding.custom_id):
+        raise Wrong("ERR invalid job id")
+    if len(adding.lane) > _ORDERING_KEY_MAX:
+        raise Wrong("ERR ordering key too long")
+    if adding.ts + adding.delay_ms > TIME_MAX:
+        raise Wrong("ERR delay out of range")
+
+
+def _add(call: Fcall, place: Place, adding: Adding, *, is_quiet: bool) -> Job | None:
+    """Add a job; None if it may not enter, which is answered then."""
+    events = call.events
+    events.ring_of(place.queue_name)
+    queue = open_queue(call.yard, place.queue_name)
+    events.is_quiet = is_quiet
+    try:
+        return glide.add(call.yard, queue, adding, call.now_ms)
+    except Refused as error:
+        drop_if_idle(call.yard, queue)
+        call.answer(_words_of(error))
+        return None
+    finally:
+        events.is_quiet = False
+
+
+def _words_of(error: Refused) -> str:
+    """Return the answer to what may not enter; what is no answer of the library is raised again."""
+    if isinstance(error, Duplicate):
+        return DUPLICATE
+    if isinstance(error, CostExceeds):
+        return COST_EXCEEDS
+    if isinstance(error, IdExhausted):
+        return ID_EXHAUSTED
+    raise error
+
+
+def _answer_added(call: Fcall, place: Place, job: Job, parent: Job | None) -> None:
+    job_id = glide.id_of(job)
+    if parent is not None:
+        link_parent(call.yard, parent, job, f"{place.tag()}:{job_id}", call.now_ms)
+    call.answer(job_id)
+
+
+def _parent(call: Fcall, deps_at: i64) -> Job | None:
+    """Return the job that is to wait for the one that is added."""
+    if call.keys_count <= deps_at:
+        return None
+    deps = call.place(deps_at, places.DEPS)
+    queue = call.yard.queues.get(deps.queue_name)
+    return None if queue is None else glide.find(call.yard, queue, deps.rest)
+
+
+# -- not twice ---------------------------------------------------------------------------------
+
+
+def dedup(call: Fcall) -> None:
+    """Add one job unless another stands for it."""
+    place = _check_keys(call, 1)
+    if not place.is_sibling(call.key(0), places.DEDUP):
+        raise Wrong("ERR wrong key at 1")
+    parent = _parent(call, 5)
+    mode = call.arg(2)
+    if mode not in (b"simple", b"throttle", b"debounce"):
+        raise Wrong("ERR unknown deduplication mode")
+    ttl_ms = call.number(1, TIME_MAX, "ttl")
+    adding = read_adding(call, 3)
+    queue = call.yard.queues.get(place.queue_name)
+    if queue is not None and _is_skipped(call, queue, adding, mode, ttl_ms):
+        call.answer(SKIPPED)
+        return
+    job = _add(call, place, adding, is_quiet=call.is_set(22))
+    if job is None:
+        return
+    entry = f"{glide.id_of(job)}:{int(adding.ts)}".encode()
+    side.set_fields(call.yard, call.key(0), {call.arg(0): entry}, call.now_ms)
+    _forget_old(call, job.queue, adding.ts)
+    _answer_added(call, place, job, parent)
+
+
+def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: i64) -> bool:
+    """Tell whether another job stands for one; a job that the new one replaces is removed."""
+    table = side.find(call.yard, call.key(0), call.now_ms)
+    entry = None if table is None else table.table.get(call.arg(0))
+    if entry is None:
+        return False
+    old_id, _, ts = entry.partition(b":")
+    if mode == b"throttle":
+        return ttl_ms > 0 and ts.isdigit() and adding.ts - int(ts) < ttl_ms
+    job = glide.find(call.yard, queue, places.text_of(old_id))
+    if job is None or job.state in (DEAD, DONE):
+        return False
+    if mode == b"simple" or not is_scheduled(job):
+        return True
+    if adding.custom_id != glide.id_of(job):
+        # What may not enter replaces nothing.
+        try:
+            glide.check(call.yard, queue, adding)
+        except (Duplicate, CostExceeds):
+            return False
+    erase(call.yard, job, call.now_ms)
+    return False
+
+
+def _forget_old(call: Fcall, queue: Queue, ts: i64) -> None:
+    """Drop entries of jobs that ended long ago, each time there are twice as many as were left."""
+    key = call.key(0)
+    entries = side.find(call.yard, key, call.now_ms)
+    marks = call.door.dedup_marks
+    if entries is None or len(entries.table) < marks.get(key, DEDUP_FEW):
+        return
+    old: list[bytes] = []
+    for dedup_id, entry in entries.table.items():
+        job_id, _, added = entry.partition(b":")
+        if added.isdigit() and ts - int(added) > DEDUP_AGE_MS:
+            job = glide.find(call.yard, queue, places.text_of(job_id))
+            if job is None or job.state in (DEAD, DONE):
+                old.append(dedup_id)
+    side.drop_fields(call.yard, entries, old)
+    if len(marks) >= DEDUP_MARKS_MAX:
+        marks.clear()
+    marks[key] = 2 * len(entries.table) + DEDUP_FEW
+
+
+# -- flows -------------------------------------------------------------------------------------
+
+
+def add_flow(call: Fcall) -> None:
+    """Add a job that waits for others, and those others, all or none."""
+    count = call.number(7, NUMBER_MAX, "numChildren")
+    if call.keys_count != 4 + count * _CHILD_KEYS:
+        raise Wrong("ERR wrong number of keys")
+    ties_at = _PARENT_ARGS + count * _CHILD_ARGS
+    ties_count = call.number_or(ties_at, 0, "numExtraDeps")
+    if call.args_count not in (ties_at, ties_at + 1 + ties_count):
+        raise Wrong("ERR wrong number of arguments")
+    place = _check_keys(call, 0)
+    parent = _read_parent(call)
+    addings: list[Adding] = []
+    names: list[str] = []
+    heads: list[str] = []
+    at: i64 = 0
+    while at < count:
+        child_place = _check_keys(call, 4 + at * _CHILD_KEYS)
+        first = _PARENT_ARGS + at * _CHILD_ARGS
+        addings.append(_read_child(call, first, parent.ts))
+        heads.append(call.text(first + 6) or child_place.tag())
+        names.append(child_place.queue_name)
+        at += 1
+    ties = [_tie(call, call.text(ties_at + 1 + each)) for each in range(int(ties_count))]
+    queues = [open_queue(call.yard, name) for name in names]
+    queue = open_queue(call.yard, place.queue_name)
+    children = [Child(queues[each], addings[each], heads[each]) for each in range(int(count))]
+    for one in [queue, *queues]:
+        call.events.ring_of(one.name)
+    try:
+        jobs = put_flow(call.yard, queue, parent, children, ties, call.now_ms)
+    except Refused as error:
+        for one in [queue, *queues]:
+            if call.yard.queues.get(one.name) is one:
+                drop_if_idle(call.yard, one)
+        text = _words_of(error)
+        if text == COST_EXCEEDS:
+            call.answer(text)
+        else:
+            _answer_json(call, [text])
+        return
+    _answer_json(call, [glide.id_of(job) for job in jobs])
+
+
+def _answer_json(call: Fcall, texts: list[str]) -> None:
+    out = BytesWriter()
+    write_texts(out, texts)
+    write_bulk(call.out, out.getvalue())
+
+
+def _tie(call: Fcall, label: str) -> Tie:
+    """Return one that is there already and is to be waited for, by the name parents give it."""
+    return Tie(label, job_of_member(call.yard, label))
+
+
+def _read_parent(call: Fcall) -> Adding:
+    parent = Adding(call.text(0), call.arg(1))
+    parent.opts = call.arg(2) or glide.NO_OPTS
+    parent.ts = call.number(3, TIME_MAX, "timestamp")
+    parent.delay_ms = call.number(4, TIME_MAX, "delay")
+    parent.priority = call.number(5, PRIORITY_MAX, "priority")
+    parent.max_attempts = call.number(6, ATTEMPTS_MAX, "maxAttempts")
+    parent.custom_id = call.text(8)
+    fill_from_options(parent)
+    check_adding(parent)
+    return parent
+
+
+def _read_child(call: Fcall, first: i64, ts: i64) -> Adding:
+    child = Adding(call.text(first), call.arg(first + 1))
+    child.opts = call.arg(first + 2) or glide.NO_OPTS
+    child.ts = ts
+    child.delay_ms = call.number(first + 3, TIME_MAX, "delay")
+    child.priority = call.number(first + 4, PRIORITY_MAX, "priority")
+    child.max_attempts = call.number(first + 5, ATTEMPTS_MAX, "maxAttempts")
+    child.parent_queue = call.text(first + 7)
+    child.custom_id = call.text(first + 8)
+    fill_from_options(child)
+    check_adding(child)
+    return child
+
+
+# -- pause -------------------------------------------------------------------------------------
+
+
+def pause(call: Fcall) -> None:
+    """Let no job of a queue be taken, at any door."""
+    _set_paused(call, is_paused=True)
+
+
+def resume(call: Fcall) -> None:
+    """Let jobs be taken again."""
+    _set_paused(call, is_paused=False)
+
+
+def _set_paused(call: Fcall, *, is_paused: bool) -> None:
+    place = call.place(0, places.META)
+    call.same_queue(1, places.EVENTS, place)
+    call.events.ring_of(place.queue_name)
+    queue = open_queue(call.yard, place.queue_name)
+    settings = copy_settings(queue)
+    was_paused = settings.is_paused
+    settings.is_paused = is_paused
+    if not is_paused and queue.pause_until_ms > call.now_ms:
+        # Whoever paused it for a time: it goes on for all.
+        stop_pause(call.yard, queue, 0, call.now_ms)
+    set_settings(call.yard, queue, settings, call.now_ms)
+    if was_paused == is_paused:
+        kind = b"paused" if is_paused else b"resumed"
+        call.events.tell(queue, kind, b"0", [], call.now_ms)
+    call.answer_number(1)

@@ -1,0 +1,100 @@
+"""The functions by which workers hold back the jobs of one ordering key for a time."""
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide_end, glide_move
+from jobyard.model.job import LEASED
+from jobyard.model.lane import Lane
+from jobyard.model.queue import Queue
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
+from jobyard.sessions.glidemq.functions_work import job_at, no_broadcast
+from jobyard.sessions.glidemq.groups import check_group
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.projection_fields import lane_named
+from jobyard.sessions.glidemq.projection_job import number
+from jobyard.sessions.glidemq.words import Wrong
+
+
+def promote_rate_limited(call: Fcall) -> None:
+    """Tell how many jobs came free of a limit by this call: none, they do so by themselves."""
+    place = call.place(0, places.RATELIMITED)
+    call.same_queue(1, places.STREAM, place)
+    call.number(0, TIME_MAX, "timestamp")
+    call.answer_number(0)
+
+
+def rate_limit_group(call: Fcall) -> None:
+    """Hold back the lane of a job that runs, and give the job back or let it fail."""
+    place = call.place(0, places.JOB)
+    call.same_queue(1, places.STREAM, place)
+    check_group(call.arg(2))
+    wait_ms = call.number(3, TIME_MAX // 2, "duration")
+    call.number(4, TIME_MAX, "timestamp")
+    no_broadcast(call, 5)
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    extra = job.extra
+    part = None if extra is None else extra.glide
+    if part is None or part.lane is None:
+        call.answer("error:no_group")
+        return
+    entry = call.text(1)
+    if job.state != LEASED or not glide_end.is_held(job, entry):
+        call.answer("error:not_active")
+        return
+    queue = job.queue
+    key = part.lane_key
+    until_ms = _until(part.lane, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
+    if call.arg(6) == b"fail":
+        glide_move.close_lane(call.yard, part.lane, until_ms)
+        why = "Group rate limited"
+        glide_end.fail(call.yard, job, entry, why, 0, 0, glide_end.Keep(), call.now_ms)
+    else:
+        glide_move.hold_back(call.yard, job, entry, until_ms, call.now_ms)
+    _tell(call, queue, key, wait_ms, until_ms)
+    call.answer(str(int(until_ms + call.yard.journal.wall_offset_ms)))
+
+
+def rate_limit_group_external(call: Fcall) -> None:
+    """Hold back a lane for a time."""
+    place = call.place(0, places.RATELIMITED)
+    call.same_queue(1, places.EVENTS, place)
+    key = call.text(0)
+    if not key:
+        raise Wrong("ERR an ordering key must not be empty")
+    wait_ms = call.number(1, TIME_MAX // 2, "duration")
+    ts = call.number(2, TIME_MAX, "timestamp")
+    queue = call.yard.queues.get(place.queue_name)
+    lane = None if queue is None else lane_named(queue, key)
+    if queue is None or lane is None:
+        # Nobody has such a key: there is nothing to hold back.
+        call.answer_number(ts + wait_ms)
+        return
+    until_ms = _until(lane, call.now_ms + wait_ms, is_replaced=call.arg(3) == b"replace")
+    glide_move.close_lane(call.yard, lane, until_ms)
+    _tell(call, queue, key, wait_ms, until_ms)
+    call.answer_number(until_ms + call.yard.journal.wall_offset_ms)
+
+
+def _until(lane: Lane, until_ms: i64, *, is_replaced: bool) -> i64:
+    """Return until when a lane is to be closed; the longer time counts, or the new one."""
+    if is_replaced:
+        lane.closed_until_ms = 0
+        return until_ms
+    return max(lane.closed_until_ms, until_ms)
+
+
+def _tell(call: Fcall, queue: Queue, key: str, wait_ms: i64, until_ms: i64) -> None:
+    offset_ms = call.yard.journal.wall_offset_ms
+    more = [
+        b"groupKey",
+        bytes_of(key),
+        b"duration",
+        number(wait_ms),
+        b"resumeAt",
+        number(until_ms + offset_ms),
+    ]
+    call.events.tell(queue, b"group-rate-limited", b"0", more, call.now_ms)

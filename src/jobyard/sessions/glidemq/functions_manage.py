@@ -1,0 +1,226 @@
+"""The functions by which jobs are looked after: removed, cleaned away, retried, revoked."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide, glide_move
+from jobyard.errors import NotFound
+from jobyard.model.job import DELAYED, READY, Job
+from jobyard.model.shelves import PROMOTED, STACK
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.functions_add import PRIORITY_MAX
+from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.sessions.glidemq.functions_work import job_at
+from jobyard.sessions.glidemq.groups import check_group
+from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.places import Place, bytes_of, find_place
+from jobyard.sessions.glidemq.projection_job import number
+from jobyard.sessions.glidemq.projection_sets import resting_jobs, scheduled_jobs
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, stream_range
+from jobyard.sessions.glidemq.words import Wrong
+
+SEARCH_MAX: Final = 1000
+
+
+def _check_keys(call: Fcall, place: Place, parts: tuple[int, ...]) -> None:
+    at: i64 = 1
+    for part in parts:
+        call.same_queue(at, part, place)
+        at += 1
+
+
+def remove_job(call: Fcall) -> None:
+    """Remove a job in whatever state."""
+    place = call.place(0, places.JOB)
+    _check_keys(
+        call,
+        place,
+        (
+            places.STREAM,
+            places.SCHEDULED,
+            places.COMPLETED,
+            places.FAILED,
+            places.EVENTS,
+            places.LOG,
+        ),
+    )
+    job = job_at(call, 0)
+    if job is None:
+        call.answer_number(0)
+        return
+    try:
+        glide_move.remove(call.yard, job, call.now_ms)
+    except NotFound:
+        raise Wrong("ERR the job runs at another door") from None
+    call.answer_number(1)
+
+
+def clean(call: Fcall) -> None:
+    """Remove jobs at rest that ended before a time, oldest first; tell which."""
+    place = find_place(parse_key(call.key(0)))
+    if place.part not in (places.COMPLETED, places.FAILED):
+        raise Wrong("ERR wrong key at 1")
+    _check_keys(call, place, (places.EVENTS, places.ID))
+    cutoff = call.any_number(0, "cutoff")
+    limit = call.number(1, NUMBER_MAX, "limit")
+    queue = call.yard.queues.get(place.queue_name)
+    removed: list[Job] = []
+    if queue is not None and limit > 0:
+        line = queue.done if place.part == places.COMPLETED else queue.dead
+        before_ms = cutoff - call.yard.journal.wall_offset_ms
+        removed = glide_move.clean(call.yard, queue, line, before_ms, limit, call.now_ms)
+        if removed:
+            call.events.tell(queue, b"cleaned", number(len(removed)), [], call.now_ms)
+    call.answer_texts([glide.id_of(job) for job in removed])
+
+
+def drain(call: Fcall) -> None:
+    """Remove all jobs that wait, and if asked for those that are to come later."""
+    place = call.place(0, places.STREAM)
+    _check_keys(call, place, (places.SCHEDULED, places.EVENTS, places.ID))
+    if call.keys_count > 4:
+        call.same_queue(4, places.LIFO, place)
+    if call.keys_count > 5:
+        call.same_queue(5, places.PRIORITY, place)
+    check_group(call.arg(1))
+    queue = call.yard.queues.get(place.queue_name)
+    count: i64 = 0
+    if queue is not None:
+        jobs = glide_move.drain(call.yard, queue, call.now_ms, with_delayed=call.is_set(0))
+        count = len(jobs)
+        if count > 0:
+            call.events.tell(queue, b"drained", number(count), [], call.now_ms)
+    call.answer_number(count)
+
+
+def retry_jobs(call: Fcall) -> None:
+    """Bring dead jobs back, oldest first."""
+    place = call.place(0, places.FAILED)
+    _check_keys(call, place, (places.SCHEDULED, places.EVENTS, places.ID))
+    count = call.number(0, NUMBER_MAX, "count")
+    call.number(1, TIME_MAX, "timestamp")
+    queue = call.yard.queues.get(place.queue_name)
+    retried: i64 = 0
+    if queue is not None:
+        retried = len(glide_move.retry_jobs(call.yard, queue, count, call.now_ms))
+        if retried > 0:
+            call.events.tell(queue, b"retried", number(retried), [], call.now_ms)
+    call.answer_number(retried)
+
+
+def revoke(call: Fcall) -> None:
+    """Let a job not run any more; of one that runs, only remember that."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.STREAM, places.SCHEDULED, places.FAILED, places.EVENTS))
+    call.number(1, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("not_found")
+        return
+    is_laid = glide_move.revoke(call.yard, job, call.now_ms)
+    call.events.tell_job(job, b"revoked", call.now_ms)
+    call.answer("revoked" if is_laid else "flagged")
+
+
+def change_priority(call: Fcall) -> None:
+    """Give a job that waits another priority."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.STREAM, places.SCHEDULED, places.EVENTS))
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    priority = call.any_number(1, "priority")
+    if not 0 <= priority <= PRIORITY_MAX:
+        call.answer("error:invalid_priority")
+        return
+    why = _why_not(job)
+    if why:
+        call.answer(why)
+        return
+    if job.rank == priority:
+        call.answer("no_op")
+        return
+    glide_move.set_priority(call.yard, job, priority, call.now_ms)
+    more = [b"priority", number(priority)]
+    job_id = bytes_of(glide.id_of(job))
+    call.events.tell(job.queue, b"priority-changed", job_id, more, call.now_ms)
+    call.answer("ok")
+
+
+def _why_not(job: Job) -> str:
+    """Return why the place of a job cannot be changed; nothing if it can."""
+    if job.state not in (READY, DELAYED):
+        return "error:invalid_state"
+    if job.state == READY and job.shelf in (PROMOTED, STACK):
+        return "error:not_in_stream"
+    return ""
+
+
+def change_delay(call: Fcall) -> None:
+    """Let a job that waits come at another time."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.STREAM, places.SCHEDULED, places.EVENTS))
+    call.number(2, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    delay_ms = call.any_number(1, "delay")
+    if not 0 <= delay_ms <= TIME_MAX // 2:
+        call.answer("error:invalid_delay")
+        return
+    why = _why_not(job)
+    if why:
+        call.answer(why)
+        return
+    if delay_ms == 0 and job.state == READY and job.delay_ms == 0:
+        call.answer("no_op")
+        return
+    glide_move.set_delay(call.yard, job, delay_ms, call.now_ms)
+    more = [b"delay", number(delay_ms)]
+    job_id = bytes_of(glide.id_of(job))
+    call.events.tell(job.queue, b"delay-changed", job_id, more, call.now_ms)
+    call.answer("ok")
+
+
+def promote_job(call: Fcall) -> None:
+    """Let a delayed job be taken now."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.STREAM, places.SCHEDULED, places.EVENTS))
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    if glide.state_of(job) != "delayed":
+        call.answer("error:not_delayed")
+        return
+    try:
+        glide_move.promote_job(call.yard, job, call.now_ms)
+    except NotFound:
+        call.answer("error:not_delayed")
+        return
+    call.answer("ok")
+
+
+def search_by_name(call: Fcall) -> None:
+    """Tell which jobs of a sorted set or of the stream have a name."""
+    place = find_place(parse_key(call.key(0)))
+    name = call.text(1)
+    limit = min(call.number(2, NUMBER_MAX, "limit"), SEARCH_MAX)
+    queue = call.yard.queues.get(place.queue_name)
+    jobs: list[Job] = []
+    if place.part == places.STREAM:
+        if queue is not None:
+            jobs = stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=False)
+    elif place.part == places.SCHEDULED:
+        jobs = [] if queue is None else scheduled_jobs(queue)
+    elif place.part in (places.COMPLETED, places.FAILED):
+        if queue is not None:
+            line = queue.done if place.part == places.COMPLETED else queue.dead
+            jobs = resting_jobs(line)
+    else:
+        raise Wrong("ERR wrong key at 1")
+    found = [glide.id_of(job) for job in jobs if job.policy.name == name]
+    call.answer_texts(found[: int(limit)])

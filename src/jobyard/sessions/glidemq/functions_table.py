@@ -1,0 +1,116 @@
+"""Functions that clients call by name: how many keys and arguments each takes, what it does.
+
+A fixed table. Counts are checked here, so that a function may ask for any argument it has.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.sessions.glidemq import (
+    functions_add,
+    functions_flow,
+    functions_lane,
+    functions_manage,
+    functions_side,
+    functions_work,
+)
+from jobyard.sessions.glidemq.functions_call import Fcall
+from jobyard.sessions.glidemq.words import Wrong
+
+PREFIX: Final = b"glidemq_"
+# A flow has as many keys and arguments as it has jobs.
+MANY: Final = 1 << 30
+
+
+@final
+class Function:
+    """One function."""
+
+    def __init__(
+        self, run: Callable[[Fcall], None], keys: tuple[i64, i64], args: tuple[i64, i64]
+    ) -> None:
+        self.run = run
+        self.keys_min: i64 = keys[0]
+        self.keys_max: i64 = keys[1]
+        self.args_min: i64 = args[0]
+        self.args_max: i64 = args[1]
+
+
+FUNCTIONS: Final[dict[bytes, Function]] = {
+    b"glidemq_version": Function(functions_add.version, (0, 1), (0, 0)),
+    b"glidemq_addJob": Function(functions_add.add_job, (4, 5), (17, 21)),
+    b"glidemq_dedup": Function(functions_add.dedup, (5, 6), (20, 23)),
+    b"glidemq_addFlow": Function(functions_add.add_flow, (4, MANY), (9, MANY)),
+    b"glidemq_pause": Function(functions_add.pause, (2, 2), (0, 0)),
+    b"glidemq_resume": Function(functions_add.resume, (2, 2), (0, 0)),
+    b"glidemq_promote": Function(functions_work.promote, (3, 3), (1, 1)),
+    b"glidemq_nextDue": Function(functions_work.next_due, (2, 2), (0, 0)),
+    b"glidemq_popLists": Function(functions_work.pop_lists, (2, 3), (1, 1)),
+    b"glidemq_rpopAndReserve": Function(functions_work.rpop_and_reserve, (4, 4), (1, 2)),
+    b"glidemq_checkConcurrency": Function(functions_work.check_concurrency, (3, 3), (1, 1)),
+    b"glidemq_moveToActive": Function(functions_work.move_to_active, (1, 2), (1, 5)),
+    b"glidemq_completeAndFetchNext": Function(
+        functions_work.complete_and_fetch_next, (5, 9), (9, 19)
+    ),
+    b"glidemq_complete": Function(functions_work.complete, (4, 9), (8, 13)),
+    b"glidemq_fail": Function(functions_work.fail, (5, 6), (10, 11)),
+    b"glidemq_deferActive": Function(functions_work.defer_active, (2, 3), (3, 6)),
+    b"glidemq_reclaimStalled": Function(functions_work.reclaim_stalled, (2, 2), (6, 8)),
+    b"glidemq_reclaimStalledListJobs": Function(
+        functions_work.reclaim_stalled_list_jobs, (2, 2), (4, 5)
+    ),
+    b"glidemq_healListActive": Function(functions_work.heal_list_active, (1, 1), (0, 0)),
+    b"glidemq_getActiveListJobIds": Function(
+        functions_work.get_active_list_job_ids, (1, 1), (2, 2)
+    ),
+    b"glidemq_tryLock": Function(functions_side.try_lock, (1, 1), (2, 2)),
+    b"glidemq_unlock": Function(functions_side.unlock, (1, 1), (1, 1)),
+    b"glidemq_renewLock": Function(functions_side.renew_lock, (1, 1), (2, 2)),
+    b"glidemq_rateLimit": Function(functions_side.rate_limit, (2, 2), (3, 3)),
+    b"glidemq_promoteRateLimited": Function(functions_lane.promote_rate_limited, (2, 2), (1, 1)),
+    b"glidemq_removeJob": Function(functions_manage.remove_job, (7, 7), (1, 1)),
+    b"glidemq_clean": Function(functions_manage.clean, (3, 3), (2, 2)),
+    b"glidemq_drain": Function(functions_manage.drain, (4, 6), (2, 2)),
+    b"glidemq_retryJobs": Function(functions_manage.retry_jobs, (4, 4), (2, 2)),
+    b"glidemq_revoke": Function(functions_manage.revoke, (5, 5), (2, 3)),
+    b"glidemq_changePriority": Function(functions_manage.change_priority, (4, 4), (2, 3)),
+    b"glidemq_changeDelay": Function(functions_manage.change_delay, (4, 4), (3, 4)),
+    b"glidemq_promoteJob": Function(functions_manage.promote_job, (4, 4), (1, 1)),
+    b"glidemq_searchByName": Function(functions_manage.search_by_name, (1, 1), (4, 4)),
+    b"glidemq_moveActiveToDelayed": Function(functions_work.move_active_to_delayed, (4, 4), (5, 7)),
+    b"glidemq_moveToWaitingChildren": Function(
+        functions_flow.move_to_waiting_children, (3, 3), (4, 5)
+    ),
+    b"glidemq_completeChild": Function(functions_flow.complete_child, (4, 4), (2, 2)),
+    b"glidemq_registerParent": Function(functions_flow.register_parent, (6, 6), (4, 4)),
+    b"glidemq_rateLimitGroup": Function(functions_lane.rate_limit_group, (2, 2), (5, 9)),
+    b"glidemq_rateLimitGroupExternal": Function(
+        functions_lane.rate_limit_group_external, (2, 2), (3, 4)
+    ),
+    b"glidemq_suspend": Function(functions_flow.suspend, (4, 4), (6, 7)),
+    b"glidemq_signal": Function(functions_flow.signal, (5, 5), (4, 4)),
+    b"glidemq_sweepSuspended": Function(functions_flow.sweep_suspended, (4, 4), (2, 2)),
+    b"glidemq_checkBudget": Function(functions_side.check_budget, (1, 1), (0, 0)),
+    b"glidemq_recordUsageAndCheckBudget": Function(
+        functions_side.record_usage_and_check_budget, (1, 1), (6, 6)
+    ),
+}
+
+
+def find_function(name: bytes) -> Function:
+    """Return a function by its name."""
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise Wrong("ERR Function not found")
+    return function
+
+
+def run(function: Function, call: Fcall) -> None:
+    """Run a function whose keys and arguments are as many as it takes."""
+    if not function.keys_min <= call.keys_count <= function.keys_max:
+        raise Wrong("ERR wrong number of keys")
+    if not function.args_min <= call.args_count <= function.args_max:
+        raise Wrong("ERR wrong number of arguments")
+    function.run(call)

@@ -1,0 +1,437 @@
+"""The functions of workers: what is due, what is taken from the lists, how a run begins and ends.
+
+A job passes its gates when it is taken, so what a worker holds it may run: `moveToActive` refuses
+only what is not the caller's. A late answer for a job that was given back in the meantime counts
+while nobody else took it; what counts no more changes nothing.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide, glide_end, glide_move, glide_take
+from jobyard.engine.glide_end import Keep
+from jobyard.engine.glide_flows import complete_child
+from jobyard.engine.queues import settings_of
+from jobyard.engine.take import offer
+from jobyard.errors import NotHeld
+from jobyard.model.glide import REVOKED
+from jobyard.model.job import LEASED, Job
+from jobyard.model.queue import Lease, Queue
+from jobyard.model.shelves import PROMOTED, STACK
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.sessions.glidemq.groups import check_group
+from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.projection_job import job_fields
+from jobyard.sessions.glidemq.projection_sets import due_label
+from jobyard.sessions.glidemq.projection_stream import entry_stamp, entry_text
+from jobyard.sessions.glidemq.projection_writes import set_data
+from jobyard.sessions.glidemq.words import Wrong
+from jobyard.wire.resp_write import write_array, write_bulk
+
+POP_MAX: Final = 1000
+PROMOTE_MAX: Final = 1000
+# How far off the clock of a client may be before what it says is due is looked for in vain.
+SKEW_MS: Final = 60_000
+_NO_BROADCAST: Final = "ERR broadcast groups are not there yet"
+
+
+def no_broadcast(call: Fcall, at: i64) -> None:
+    """See that a call is not one of a worker that shares its stream with others."""
+    if call.is_set(at):
+        raise Wrong(_NO_BROADCAST)
+
+
+def job_at(call: Fcall, at: i64) -> Job | None:
+    """Return the job a key leads to."""
+    place = call.place(at, places.JOB)
+    queue = call.yard.queues.get(place.queue_name)
+    return None if queue is None else glide.find(call.yard, queue, place.rest)
+
+
+def job_named(call: Fcall, queue_at: i64, part: i64, id_at: i64) -> Job | None:
+    """Return the job an argument names, of the queue a key leads to."""
+    queue = call.known_queue(queue_at, part)
+    return None if queue is None else glide.find(call.yard, queue, call.text(id_at))
+
+
+# -- what is due -------------------------------------------------------------------------------
+
+
+def promote(call: Fcall) -> None:
+    """Let jobs be taken by workers whose time has come."""
+    place = call.place(0, places.SCHEDULED)
+    call.same_queue(1, places.STREAM, place)
+    call.same_queue(2, places.EVENTS, place)
+    ts = call.number(0, NUMBER_MAX, "timestamp")
+    queue = call.known_queue(0, places.SCHEDULED)
+    promoted: i64 = 0
+    if queue is not None:
+        promoted = glide_move.promote_due(call.yard, queue, call.now_ms, PROMOTE_MAX)
+        promoted += _promote_ahead(call, queue, ts, PROMOTE_MAX - promoted)
+    call.answer_number(promoted)
+
+
+def _promote_ahead(call: Fcall, queue: Queue, ts: i64, most: i64) -> i64:
+    """Promote jobs that are due by the clock of the caller, though not yet by that of the yard."""
+    early: list[Job] = []
+    items = queue.delayed.items
+    bound_ms = ts - call.yard.journal.wall_offset_ms + SKEW_MS
+    places_left = [0] if items else []
+    while places_left:
+        at = places_left.pop()
+        job = items[at]
+        # In a heap nothing beneath is due before.
+        if job.sort_key > bound_ms:
+            continue
+        assert isinstance(job, Job)
+        if due_label(call.yard, job) <= ts:
+            early.append(job)
+        places_left += [child for child in (2 * at + 1, 2 * at + 2) if child < len(items)]
+    early.sort(key=_due_of)
+    for job in early[: max(int(most), 0)]:
+        glide_move.move_to_shelf(call.yard, job, call.now_ms)
+    if early:
+        offer(call.yard, queue, call.now_ms)
+    return min(len(early), max(most, 0))
+
+
+def _due_of(job: Job) -> tuple[int, int, int]:
+    return job.rank, job.due_ms, job.key
+
+
+def next_due(call: Fcall) -> None:
+    """Tell when something is due next, by the clock of who asked for it."""
+    place = call.place(0, places.SCHEDULED)
+    call.same_queue(1, places.RATELIMITED, place)
+    queue = call.known_queue(0, places.SCHEDULED)
+    due_ms: i64 = -1 if queue is None else glide_move.next_due(queue)
+    call.answer_number(due_ms + call.yard.journal.wall_offset_ms if due_ms > 0 else due_ms)
+
+
+# -- lists -------------------------------------------------------------------------------------
+
+
+def pop_lists(call: Fcall) -> None:
+    """Take jobs that were promoted with a priority; if there are none, the last that came."""
+    place = call.place(0, places.PRIORITY)
+    call.same_queue(1, places.LIFO, place)
+    count = min(call.number(0, NUMBER_MAX, "count"), POP_MAX)
+    queue = call.known_queue(0, places.PRIORITY)
+    leases: list[Lease] = []
+    if queue is not None:
+        leases = glide_take.take_list(call.yard, queue, PROMOTED, count, call.now_ms)
+        if not leases:
+            leases = glide_take.take_list(call.yard, queue, STACK, count, call.now_ms)
+    _answer_ids(call, leases)
+
+
+def rpop_and_reserve(call: Fcall) -> None:
+    """Take jobs from one list, no more than may run at once."""
+    place = call.place(0, places.META)
+    call.same_queue(1, places.STREAM, place)
+    call.same_queue(2, places.LIST_ACTIVE, place)
+    listed = places.find_place(parse_key(call.key(3)))
+    if listed.part not in (places.PRIORITY, places.LIFO):
+        raise Wrong("ERR wrong key at 4")
+    check_group(call.arg(0))
+    count = min(call.number_or(1, 1, "count"), POP_MAX)
+    queue = call.known_queue(0, places.META)
+    leases: list[Lease] = []
+    if queue is not None:
+        shelf = PROMOTED if listed.part == places.PRIORITY else STACK
+        leases = glide_take.take_list(call.yard, queue, shelf, count, call.now_ms)
+    _answer_ids(call, leases)
+
+
+def _answer_ids(call: Fcall, leases: list[Lease]) -> None:
+    call.answer_texts([glide.id_of(lease.job) for lease in leases])
+
+
+def check_concurrency(call: Fcall) -> None:
+    """Tell how many more jobs of a queue may run; -1 where there is no limit."""
+    place = call.place(0, places.META)
+    call.same_queue(1, places.STREAM, place)
+    call.same_queue(2, places.LIST_ACTIVE, place)
+    check_group(call.arg(0))
+    queue = call.known_queue(0, places.META)
+    most: i64 = -1 if queue is None else settings_of(queue).concurrency
+    if queue is None or most <= 0:
+        call.answer_number(-1)
+        return
+    call.answer_number(max(most - len(queue.leased.items), 0))
+
+
+def heal_list_active(call: Fcall) -> None:
+    """Tell by how much the count of jobs taken from lists was wrong, which it never is."""
+    call.place(0, places.ID)
+    call.answer_number(0)
+
+
+def get_active_list_job_ids(call: Fcall) -> None:
+    """Tell which jobs run that were taken from lists."""
+    call.place(0, places.ID)
+    start = call.any_number(0, "start")
+    end = call.any_number(1, "end")
+    queue = call.known_queue(0, places.ID)
+    jobs = [] if queue is None else _list_jobs(queue)
+    jobs.sort(key=_seq_of)
+    first = max(int(start), 0)
+    chosen = jobs[first:] if end < 0 else jobs[first : int(end) + 1]
+    call.answer_texts([glide.id_of(job) for job in chosen])
+
+
+def _list_jobs(queue: Queue) -> list[Job]:
+    found: list[Job] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        if item.lease is not None and item.lease.terms.is_list:
+            found.append(item)
+    return found
+
+
+def _seq_of(job: Job) -> int:
+    return job.key
+
+
+# -- the begin of a run ------------------------------------------------------------------------
+
+
+def move_to_active(call: Fcall) -> None:
+    """Begin a run, and tell all of the job."""
+    place = call.place(0, places.JOB)
+    if call.keys_count > 1:
+        call.same_queue(1, places.STREAM, place)
+    call.number(0, TIME_MAX, "timestamp")
+    entry = call.text(1)
+    if call.keys_count > 1:
+        check_group(call.arg(2))
+    no_broadcast(call, 4)
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("")
+        return
+    how = glide_take.activate(call.yard, job, entry, "", call.now_ms)
+    if how == glide_take.ACTIVE:
+        call.answer_all(job_fields(call.yard, job))
+    elif how == glide_take.IS_REVOKED:
+        call.answer("REVOKED")
+    elif how == glide_take.IS_EXPIRED:
+        call.answer("EXPIRED")
+    else:
+        # Not "", at which a worker would complete what is not its own.
+        call.answer("GROUP_FULL")
+
+
+# -- the end of a run --------------------------------------------------------------------------
+
+
+def complete(call: Fcall) -> None:
+    """End a run well."""
+    _check_end_keys(call)
+    check_group(call.arg(4))
+    no_broadcast(call, 10)
+    keep = read_keep(call, 5)
+    _complete(call, keep, label_at=8, is_quiet=call.is_set(11))
+    call.answer_number(1)
+
+
+def _check_end_keys(call: Fcall) -> None:
+    if call.keys_count not in (5, 9):
+        raise Wrong("ERR wrong number of keys")
+    place = call.place(0, places.STREAM)
+    call.same_queue(1, places.COMPLETED, place)
+    call.same_queue(2, places.EVENTS, place)
+    call.same_queue(3, places.JOB, place)
+    call.same_queue(4, places.METRICS_COMPLETED, place)
+    if call.keys_count > 5:
+        parent = call.place(5, places.DEPS)
+        call.same_queue(6, places.JOB, parent)
+        call.same_queue(7, places.STREAM, parent)
+        call.same_queue(8, places.EVENTS, parent)
+    call.number(3, TIME_MAX, "timestamp")
+
+
+def read_keep(call: Fcall, at: i64) -> Keep:
+    """Return how jobs at rest are kept: the mode, how many, for how many seconds."""
+    mode = call.arg(at)
+    if mode == b"true":
+        return Keep(is_kept=False)
+    if mode == b"count":
+        return Keep(count=call.number(at + 1, NUMBER_MAX, "count"))
+    if mode == b"age_count":
+        count = call.number(at + 1, NUMBER_MAX, "count")
+        age_ms = call.number(at + 2, TIME_MAX // 1000, "age") * 1000
+        return Keep(count=count if count > 0 else -1, age_ms=age_ms if age_ms > 0 else -1)
+    if mode not in (b"0", b"", b"false"):
+        raise Wrong("ERR unknown retention mode")
+    return Keep()
+
+
+def _complete(call: Fcall, keep: Keep, *, label_at: i64, is_quiet: bool) -> None:
+    """Complete a job, if it is the caller's to complete."""
+    label = call.text(label_at)
+    parent = job_at(call, 6) if call.keys_count > 6 and label else None
+    job = job_named(call, 0, places.STREAM, 0)
+    if job is None:
+        return
+    call.events.is_quiet = is_quiet
+    try:
+        glide_end.complete(call.yard, job, call.text(1), call.arg(2), keep, call.now_ms)
+    except NotHeld:
+        # Somebody else has it by now, or it is at rest: what is told too late does not count.
+        return
+    finally:
+        call.events.is_quiet = False
+    if parent is not None:
+        # It may know the job by name alone.
+        complete_child(call.yard, parent, label, call.arg(2), call.now_ms)
+
+
+def complete_and_fetch_next(call: Fcall) -> None:
+    """End a run well, and begin the next."""
+    _check_end_keys(call)
+    check_group(call.arg(4))
+    no_broadcast(call, 14)
+    keep = read_keep(call, 6)
+    job_id = call.arg(0)
+    _complete(call, keep, label_at=9, is_quiet=call.is_set(17))
+    queue = call.known_queue(0, places.STREAM)
+    lease = None if queue is None else _take_next(call, queue)
+    if lease is None:
+        call.answer_all([b"NEXT_NONE", job_id])
+        return
+    job = lease.job
+    next_id = bytes_of(glide.id_of(job))
+    entry = b"" if lease.terms.is_list else entry_text(entry_stamp(job))
+    if is_revoked(job):
+        call.answer_all([b"NEXT_REVOKED", job_id, next_id, entry])
+        return
+    fields = job_fields(call.yard, job)
+    write_array(call.out, 4 + len(fields))
+    write_bulk(call.out, b"NEXT_HASH")
+    write_bulk(call.out, job_id)
+    write_bulk(call.out, next_id)
+    write_bulk(call.out, entry)
+    for value in fields:
+        write_bulk(call.out, value)
+
+
+def is_revoked(job: Job) -> bool:
+    """Tell whether a job is not to run any more."""
+    extra = job.extra
+    return extra is not None and extra.glide is not None and extra.glide.flags & REVOKED != 0
+
+
+def _take_next(call: Fcall, queue: Queue) -> Lease | None:
+    leases: list[Lease] = []
+    rules = queue.rules
+    if rules is not None and rules.shelves is not None:
+        leases = glide_take.take_list(call.yard, queue, PROMOTED, 1, call.now_ms)
+        if not leases:
+            leases = glide_take.take_list(call.yard, queue, STACK, 1, call.now_ms)
+    if not leases:
+        leases = glide_take.take_stream(call.yard, queue, call.text(5), 1, call.now_ms)
+    return leases[0] if leases else None
+
+
+def fail(call: Fcall) -> None:
+    """End a run badly."""
+    place = call.place(0, places.STREAM)
+    call.same_queue(1, places.FAILED, place)
+    call.same_queue(2, places.SCHEDULED, place)
+    call.same_queue(3, places.EVENTS, place)
+    call.same_queue(4, places.JOB, place)
+    call.number(3, TIME_MAX, "timestamp")
+    attempts = call.number(4, NUMBER_MAX, "maxAttempts")
+    backoff_ms = call.number(5, TIME_MAX, "backoff")
+    check_group(call.arg(6))
+    no_broadcast(call, 10)
+    keep = read_keep(call, 7)
+    job = job_named(call, 0, places.STREAM, 0)
+    if job is None:
+        call.answer("failed")
+        return
+    reason = call.arg(2).decode("utf-8", "replace")
+    entry = call.text(1)
+    try:
+        call.answer(
+            glide_end.fail(call.yard, job, entry, reason, attempts, backoff_ms, keep, call.now_ms)
+        )
+    except NotHeld:
+        call.answer("failed")
+
+
+def defer_active(call: Fcall) -> None:
+    """Give a job back to the end of the line, as if it had not been taken."""
+    place = call.place(0, places.STREAM)
+    call.same_queue(1, places.JOB, place)
+    check_group(call.arg(2))
+    no_broadcast(call, 3)
+    job = job_named(call, 0, places.STREAM, 0)
+    is_held = job is not None and job.state == LEASED and glide_end.is_held(job, call.text(1))
+    if job is not None and is_held:
+        glide_end.defer(call.yard, job, call.text(1), 0, call.now_ms)
+    call.answer_number(1 if is_held else 0)
+
+
+def move_active_to_delayed(call: Fcall) -> None:
+    """Give a job back for a while, with other data if need be."""
+    place = call.place(0, places.JOB)
+    call.same_queue(1, places.STREAM, place)
+    call.same_queue(2, places.SCHEDULED, place)
+    call.same_queue(3, places.EVENTS, place)
+    ts = call.number(2, TIME_MAX, "timestamp")
+    until = call.number(3, TIME_MAX, "delayedUntil")
+    check_group(call.arg(4))
+    no_broadcast(call, 6)
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    entry = call.text(1)
+    if job.state != LEASED or not glide_end.is_held(job, entry):
+        call.answer("error:not_active")
+        return
+    if call.arg(5):
+        set_data(call.yard, job, call.arg(5), call.now_ms)
+    glide_end.defer(call.yard, job, entry, max(until - ts, 1), call.now_ms)
+    call.answer("ok")
+
+
+# -- who is not heard of -----------------------------------------------------------------------
+
+
+def reclaim_stalled(call: Fcall) -> None:
+    """Give back jobs of the stream whose workers have not been heard of."""
+    place = call.place(0, places.STREAM)
+    call.same_queue(1, places.EVENTS, place)
+    check_group(call.arg(0))
+    no_broadcast(call, 6)
+    idle_ms = call.number(2, TIME_MAX, "minIdle")
+    most = call.number(3, NUMBER_MAX, "maxStalled")
+    lock_ms = call.number_or(7, 0, "lockDuration")
+    _reclaim(call, idle_ms, most, lock_ms, is_list=False)
+
+
+def reclaim_stalled_list_jobs(call: Fcall) -> None:
+    """Give back jobs taken from lists whose workers have not been heard of."""
+    place = call.place(0, places.STREAM)
+    call.same_queue(1, places.EVENTS, place)
+    idle_ms = call.number(0, TIME_MAX, "minIdle")
+    most = call.number(1, NUMBER_MAX, "maxStalled")
+    lock_ms = call.number_or(4, 0, "lockDuration")
+    _reclaim(call, idle_ms, most, lock_ms, is_list=True)
+
+
+def _reclaim(call: Fcall, idle_ms: i64, most: i64, lock_ms: i64, *, is_list: bool) -> None:
+    queue = call.known_queue(0, places.STREAM)
+    count: i64 = 0
+    if queue is not None:
+        silent_ms = lock_ms if lock_ms > 0 else idle_ms
+        count = len(
+            glide_end.reclaim(call.yard, queue, silent_ms, most, call.now_ms, is_list=is_list)
+        )
+    call.answer_number(count)

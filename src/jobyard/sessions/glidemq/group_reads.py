@@ -1,0 +1,222 @@
+"""XREADGROUP: how workers take jobs from the streams of queues, now or when one comes.
+
+A job that comes while a worker waits is given to it at once, and told when its connection goes on.
+If the connection is gone by then, the job is given back as if it had not been taken.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.end import give_back
+from jobyard.engine.glide_take import take_stream, wait_stream
+from jobyard.engine.queues import drop_watch, hold_watch, open_queue
+from jobyard.engine.take import cancel_wait
+from jobyard.model.job import Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.groups import check_group, entry_id, stream_place, write_entry
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, consumer_of, stream_range
+from jobyard.sessions.glidemq.words import SYNTAX, Wrong
+from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
+
+COUNT_MAX: Final = 10_000
+# Longer than any server runs.
+BLOCK_MAX_MS: Final = 1 << 50
+_NEW: Final = b">"
+_UNBALANCED: Final = (
+    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID must be specified."
+)
+
+
+@final
+class Reading:
+    """One XREADGROUP, read."""
+
+    def __init__(self, call: Call) -> None:
+        if not call.is_word(1, b"GROUP") or call.count() < 7:
+            raise Wrong(SYNTAX)
+        check_group(call.arg(2))
+        try:
+            self.consumer: str = call.arg(3).decode()
+        except UnicodeDecodeError:
+            raise Wrong("ERR the name of a consumer must be UTF-8") from None
+        self.count: i64 = COUNT_MAX
+        # -1: not to wait.
+        self.block_ms: i64 = -1
+        at = self._read_options(call)
+        named: i64 = call.count() - at
+        if named % 2 != 0 or named == 0:
+            raise Wrong(_UNBALANCED)
+        half: i64 = named // 2
+        self.keys = [call.arg(at + each) for each in range(half)]
+        self.ids = [call.arg(at + half + each) for each in range(half)]
+        self.names = [stream_place(key).queue_name for key in self.keys]
+        for text in self.ids:
+            if text != _NEW:
+                entry_id(text)
+
+    def _read_options(self, call: Call) -> i64:
+        at: i64 = 4
+        while at < call.count():
+            if call.is_word(at, b"STREAMS"):
+                return at + 1
+            if call.is_word(at, b"COUNT"):
+                asked = _number(call, at + 1)
+                self.count = min(asked, COUNT_MAX) if asked > 0 else COUNT_MAX
+                at += 1
+            elif call.is_word(at, b"BLOCK"):
+                self.block_ms = _number(call, at + 1)
+                if self.block_ms < 0:
+                    raise Wrong("ERR timeout is negative")
+                at += 1
+            elif not call.is_word(at, b"NOACK"):
+                raise Wrong(SYNTAX)
+            at += 1
+        raise Wrong(SYNTAX)
+
+    def only_new(self) -> bool:
+        """Tell whether all that is asked for is what nobody has yet."""
+        return all(text == _NEW for text in self.ids)
+
+
+def _number(call: Call, at: i64) -> i64:
+    if at >= call.count():
+        raise Wrong(SYNTAX)
+    return call.integer(at)
+
+
+def xreadgroup(call: Call) -> None:
+    """Take jobs from streams, or tell again which ones a consumer holds."""
+    reading = Reading(call)
+    for name in reading.names:
+        call.door.promoter.note_reader(name, int(call.session.id))
+    found: list[tuple[bytes, list[Job]]] = []
+    for each in range(len(reading.keys)):
+        queue = call.yard.queues.get(reading.names[each])
+        text = reading.ids[each]
+        if text != _NEW:
+            jobs = [] if queue is None else _own(queue, reading, entry_id(text) + 1)
+            found.append((reading.keys[each], jobs))
+            continue
+        leases: list[Lease] = []
+        if queue is not None:
+            leases = take_stream(call.yard, queue, reading.consumer, reading.count, call.now_ms)
+        if leases:
+            found.append((reading.keys[each], [lease.job for lease in leases]))
+    if found:
+        _write(call, found)
+    elif reading.block_ms < 0 or not call.may_wait or not reading.only_new():
+        write_nil_array(call.out, call.proto)
+    else:
+        _wait(call, reading)
+
+
+def _own(queue: Queue, reading: Reading, low: i64) -> list[Job]:
+    name = bytes_of(reading.consumer)
+    jobs = stream_range(queue, low, ENTRY_MAX, -1, is_reverse=False, is_pending=True)
+    own = [job for job in jobs if job.lease is not None and consumer_of(job.lease) == name]
+    return own[: int(reading.count)]
+
+
+def _write(call: Call, found: list[tuple[bytes, list[Job]]]) -> None:
+    is_map = call.proto >= 3
+    if is_map:
+        write_map(call.out, len(found), call.proto)
+    else:
+        write_array(call.out, len(found))
+    for key, jobs in found:
+        if not is_map:
+            write_array(call.out, 2)
+        write_bulk(call.out, key)
+        write_array(call.out, len(jobs))
+        for job in jobs:
+            write_entry(call, job)
+
+
+def _wait(call: Call, reading: Reading) -> None:
+    queues = [open_queue(call.yard, name) for name in dict.fromkeys(reading.names)]
+    for queue in queues:
+        hold_watch(queue)
+    waiting = GroupWait(call, reading, queues)
+    until_ms: i64 = NEVER_MS
+    if reading.block_ms > 0:
+        until_ms = min(call.now_ms + min(reading.block_ms, BLOCK_MAX_MS), NEVER_MS - 1)
+    call.session.block(waiting, until_ms)
+    waiting.begin(call.now_ms)
+
+
+@final
+class GroupWait(Blocked, Holder):
+    """A worker that waits at streams."""
+
+    def __init__(self, call: Call, reading: Reading, queues: list[Queue]) -> None:
+        self._call = call
+        self._reading = reading
+        self._queues = queues
+        self._waiter: Waiter | None = None
+        self._lease: Lease | None = None
+
+    def begin(self, now_ms: i64) -> None:
+        """Stand in line at all of them."""
+        yard = self._call.yard
+        book = yard.new_book(self)
+        consumer = self._reading.consumer
+        self._waiter = wait_stream(yard, self._queues, consumer, book, NEVER_MS - 1, now_ms)
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
+        """Take the job; it is told when the connection goes on."""
+        self._waiter = None
+        self._lease = lease
+        self._call.session.peer.stirred()
+
+    def waited_enough(
+        self,
+        waiter: Waiter,  # noqa: ARG002  there is only one
+        *,
+        is_deadline_soon: bool,  # noqa: ARG002  it holds nothing
+    ) -> None:
+        """Stand in no line any more."""
+        self._waiter = None
+
+    def try_again(self, now_ms: i64) -> bool:
+        """Answer with the job that came, and others of its queue if more were asked for."""
+        lease = self._lease
+        if lease is None:
+            return False
+        self._lease = None
+        job = lease.job
+        jobs: list[Job] = []
+        if job.lease is lease:
+            jobs.append(job)
+        reading = self._reading
+        more: i64 = reading.count - len(jobs)
+        if more > 0:
+            leases = take_stream(self._call.yard, job.queue, reading.consumer, more, now_ms)
+            jobs += [one.job for one in leases]
+        if not jobs:
+            self.begin(now_ms)
+            return False
+        key = reading.keys[reading.names.index(job.queue.name)]
+        _write(self._call, [(key, jobs)])
+        return True
+
+    def give_up(self) -> None:
+        """Answer that none came."""
+        write_nil_array(self._call.out, self._call.proto)
+
+    def leave(self) -> None:
+        """Stand in no line any more, and give back what was not told."""
+        yard = self._call.yard
+        if self._waiter is not None:
+            cancel_wait(yard, self._waiter)
+            self._waiter = None
+        lease = self._lease
+        self._lease = None
+        if lease is not None and lease.job.lease is lease:
+            give_back(yard, lease.job, yard.now_ms)
+        for queue in self._queues:
+            drop_watch(yard, queue)
+        self._queues = []

@@ -1,0 +1,404 @@
+"""Commands of the one consumer group a queue has, `workers`: who takes jobs, and who holds them.
+
+The group is there as soon as somebody speaks of it, and every job is for it, whenever it came: an
+id to begin with is accepted and has no meaning.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide
+from jobyard.engine.end import give_back
+from jobyard.engine.glide_end import Keep, complete
+from jobyard.engine.glide_take import hand_to
+from jobyard.errors import NotHeld
+from jobyard.model.job import GLIDE, Job
+from jobyard.model.queue import Queue
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.functions_call import whole
+from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.places import Place, find_place
+from jobyard.sessions.glidemq.projection_stream import (
+    ENTRY_MAX,
+    GROUP,
+    consumer_of,
+    consumers,
+    entry_fields,
+    entry_stamp,
+    entry_text,
+    find_pending,
+    idle_ms,
+    parse_entry,
+    pending_count,
+    stream_length,
+    stream_range,
+)
+from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
+from jobyard.wire.resp_write import (
+    write_array,
+    write_bulk,
+    write_integer,
+    write_map,
+    write_nil,
+    write_nil_array,
+    write_ok,
+)
+
+BAD_ENTRY: Final = "ERR Invalid stream ID specified as stream command argument"
+_NO_GROUP: Final = "NOGROUP No such consumer group: that of a queue is called 'workers'"
+_BUSY_GROUP: Final = "BUSYGROUP Consumer Group name already exists"
+_NO_KEY: Final = (
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
+    " the MKSTREAM option to create an empty stream automatically."
+)
+PENDING_MAX: Final = 10_000
+CLAIM_COUNT: Final = 100
+
+
+def stream_place(key: bytes) -> Place:
+    """Return the queue whose stream a key is."""
+    place = find_place(parse_key(key))
+    if place.part != places.STREAM:
+        raise Wrong("ERR only the stream of a queue has a consumer group here")
+    return place
+
+
+def check_group(name: bytes) -> None:
+    """See that a group is the one there is."""
+    if name != GROUP:
+        raise Wrong(_NO_GROUP)
+
+
+def _queue(call: Call, at: i64) -> Queue | None:
+    return call.yard.queues.get(stream_place(call.arg(at)).queue_name)
+
+
+# -- ids ---------------------------------------------------------------------------------------
+
+
+def entry_id(text: bytes) -> i64:
+    """Return an entry id as one number."""
+    return _bound(text, 0)
+
+
+def _low(text: bytes) -> i64:
+    if text in (b"-", b"+"):
+        return 0 if text == b"-" else ENTRY_MAX
+    return _bound(text[1:], 0) + 1 if text[:1] == b"(" else _bound(text, 0)
+
+
+def _high(text: bytes) -> i64:
+    if text in (b"-", b"+"):
+        return 0 if text == b"-" else ENTRY_MAX
+    return _bound(text[1:], ENTRY_MAX) - 1 if text[:1] == b"(" else _bound(text, ENTRY_MAX)
+
+
+def _bound(text: bytes, low: i64) -> i64:
+    stamp = parse_entry(text, low)
+    if stamp is None:
+        raise Wrong(BAD_ENTRY)
+    return min(i64(stamp), ENTRY_MAX - 1)
+
+
+def write_entry(call: Call, job: Job) -> None:
+    """Write the entry of a job."""
+    write_array(call.out, 2)
+    write_bulk(call.out, entry_text(entry_stamp(job)))
+    fields = entry_fields(job)
+    write_array(call.out, len(fields))
+    for value in fields:
+        write_bulk(call.out, value)
+
+
+# -- XGROUP ------------------------------------------------------------------------------------
+
+
+def xgroup(call: Call) -> None:
+    """Make or change the group."""
+    if call.count() < 4:
+        raise wrong_count("xgroup")
+    place = stream_place(call.arg(2))
+    if call.is_word(1, b"CREATE"):
+        _create(call, place)
+        return
+    check_group(call.arg(3))
+    queue = call.yard.queues.get(place.queue_name)
+    if call.is_word(1, b"SETID") and call.count() in (5, 7):
+        write_ok(call.out)
+    elif call.is_word(1, b"DESTROY") and call.count() == 4:
+        write_integer(call.out, 1 if call.door.promoter.remove(place.queue_name) else 0)
+    elif call.is_word(1, b"CREATECONSUMER") and call.count() == 5:
+        write_integer(call.out, 1)
+    elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
+        write_integer(call.out, 0 if queue is None else _drop_consumer(call, queue))
+    else:
+        raise unknown_subcommand("XGROUP", call.command.text(1))
+
+
+def _create(call: Call, place: Place) -> None:
+    if call.count() not in (5, 6, 7, 8):
+        raise wrong_count("xgroup|create")
+    if call.arg(3) != GROUP:
+        raise Wrong("ERR a queue has one consumer group here, 'workers'")
+    start = call.arg(4)
+    if start not in (b"$", b"0"):
+        entry_id(start)
+    makes = call.is_word(5, b"MKSTREAM") or call.is_word(7, b"MKSTREAM")
+    # A stream that was made empty is there, though no queue is.
+    if place.queue_name in call.door.promoter.groups:
+        raise Wrong(_BUSY_GROUP)
+    if place.queue_name not in call.yard.queues and not makes:
+        raise Wrong(_NO_KEY)
+    call.door.promoter.add(place.queue_name)
+    call.door.events.ring_of(place.queue_name)
+    write_ok(call.out)
+
+
+def _drop_consumer(call: Call, queue: Queue) -> i64:
+    """Give back what a consumer holds; return how much that was."""
+    name = call.arg(4)
+    held = [job for job in _pending(queue) if _is_of(job, name)]
+    for job in held:
+        give_back(call.yard, job, call.now_ms)
+    return len(held)
+
+
+def _pending(queue: Queue) -> list[Job]:
+    return stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=True)
+
+
+def _is_of(job: Job, name: bytes) -> bool:
+    lease = job.lease
+    return lease is not None and lease.terms.door == GLIDE and consumer_of(lease) == name
+
+
+# -- XACK --------------------------------------------------------------------------------------
+
+
+def xack(call: Call) -> None:
+    """End the runs of jobs well, without a result."""
+    if call.count() < 4:
+        raise wrong_count("xack")
+    queue = _queue(call, 1)
+    check_group(call.arg(2))
+    stamps = [entry_id(text) for text in call.args(3)]
+    done: i64 = 0
+    for stamp in stamps:
+        job = None if queue is None else find_pending(queue, stamp)
+        if job is None:
+            continue
+        try:
+            complete(call.yard, job, glide.entry_of(job), b"", Keep(), call.now_ms)
+        except NotHeld:
+            continue
+        done += 1
+    write_integer(call.out, done)
+
+
+# -- XPENDING ----------------------------------------------------------------------------------
+
+
+def xpending(call: Call) -> None:
+    """Tell who holds how many entries, or which entries they hold."""
+    if call.count() < 3:
+        raise wrong_count("xpending")
+    queue = _queue(call, 1)
+    check_group(call.arg(2))
+    if call.count() == 3:
+        _pending_summary(call, queue)
+        return
+    at: i64 = 3
+    least_ms: i64 = 0
+    if call.is_word(at, b"IDLE") and call.count() > 4:
+        least_ms = call.integer(4)
+        at = 5
+    if call.count() not in (at + 3, at + 4):
+        raise Wrong(SYNTAX)
+    low = _low(call.arg(at))
+    high = _high(call.arg(at + 1))
+    count = min(max(call.integer(at + 2), 0), PENDING_MAX)
+    name = call.arg(at + 3) if call.count() == at + 4 else b""
+    found: list[Job] = []
+    if queue is not None:
+        for job in stream_range(queue, low, high, -1, is_reverse=False, is_pending=True):
+            lease = job.lease
+            assert lease is not None
+            if idle_ms(lease, call.now_ms) >= least_ms and name in (b"", consumer_of(lease)):
+                found.append(job)
+    _write_pending(call, found[: int(count)])
+
+
+def _write_pending(call: Call, jobs: list[Job]) -> None:
+    write_array(call.out, len(jobs))
+    for job in jobs:
+        lease = job.lease
+        assert lease is not None
+        write_array(call.out, 4)
+        write_bulk(call.out, entry_text(entry_stamp(job)))
+        write_bulk(call.out, consumer_of(lease))
+        write_integer(call.out, idle_ms(lease, call.now_ms))
+        write_integer(call.out, i64(job.deliveries))
+
+
+def _pending_summary(call: Call, queue: Queue | None) -> None:
+    count: i64 = 0 if queue is None else pending_count(queue)
+    write_array(call.out, 4)
+    write_integer(call.out, count)
+    if queue is None or count == 0:
+        write_nil(call.out, call.proto)
+        write_nil(call.out, call.proto)
+        write_nil_array(call.out, call.proto)
+        return
+    for is_last in (False, True):
+        jobs = stream_range(queue, 0, ENTRY_MAX, 1, is_reverse=is_last, is_pending=True)
+        write_bulk(call.out, entry_text(entry_stamp(jobs[0])))
+    held = consumers(queue)
+    write_array(call.out, len(held))
+    for name in sorted(held):
+        write_array(call.out, 2)
+        write_bulk(call.out, name)
+        write_bulk(call.out, str(held[name]).encode())
+
+
+# -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
+
+
+def _hand_over(call: Call, job: Job, consumer: str) -> bool:
+    """Let another consumer hold a job of this door."""
+    try:
+        hand_to(call.yard, job, consumer, call.now_ms)
+    except NotHeld:
+        return False
+    return True
+
+
+def xautoclaim(call: Call) -> None:
+    """Hand over entries that have been held for long."""
+    if call.count() < 6:
+        raise wrong_count("xautoclaim")
+    queue = _queue(call, 1)
+    check_group(call.arg(2))
+    consumer = call.command.text(3)
+    least_ms = max(call.integer(4), 0)
+    low = _low(call.arg(5))
+    count: i64 = CLAIM_COUNT
+    is_short = False
+    at: i64 = 6
+    while at < call.count():
+        if call.is_word(at, b"COUNT") and at + 1 < call.count():
+            count = min(max(call.integer(at + 1), 1), PENDING_MAX)
+            at += 1
+        elif call.is_word(at, b"JUSTID"):
+            is_short = True
+        else:
+            raise Wrong(SYNTAX)
+        at += 1
+    jobs: list[Job] = []
+    if queue is not None:
+        jobs = stream_range(queue, low, ENTRY_MAX, -1, is_reverse=False, is_pending=True)
+    claimed: list[Job] = []
+    cursor = b"0-0"
+    for job in jobs:
+        lease = job.lease
+        assert lease is not None
+        if len(claimed) == count:
+            cursor = entry_text(entry_stamp(job))
+            break
+        if idle_ms(lease, call.now_ms) >= least_ms and _hand_over(call, job, consumer):
+            claimed.append(job)
+    write_array(call.out, 3)
+    write_bulk(call.out, cursor)
+    _write_claimed(call, claimed, is_short=is_short)
+    write_array(call.out, 0)
+
+
+def _write_claimed(call: Call, jobs: list[Job], *, is_short: bool) -> None:
+    write_array(call.out, len(jobs))
+    for job in jobs:
+        if is_short:
+            write_bulk(call.out, entry_text(entry_stamp(job)))
+        else:
+            write_entry(call, job)
+
+
+def xclaim(call: Call) -> None:
+    """Hand over some entries."""
+    if call.count() < 6:
+        raise wrong_count("xclaim")
+    queue = _queue(call, 1)
+    check_group(call.arg(2))
+    consumer = call.command.text(3)
+    least_ms = max(call.integer(4), 0)
+    stamps: list[i64] = []
+    at: i64 = 5
+    while at < call.count() and whole(call.arg(at)[:1]) is not None:
+        stamps.append(entry_id(call.arg(at)))
+        at += 1
+    is_short = False
+    while at < call.count():
+        if call.is_word(at, b"JUSTID"):
+            is_short = True
+        elif not call.is_word(at, b"FORCE"):
+            # IDLE, TIME, RETRYCOUNT, LASTID: each has a number behind it.
+            at += 1
+        at += 1
+    claimed: list[Job] = []
+    for stamp in stamps:
+        job = None if queue is None else find_pending(queue, stamp)
+        lease = None if job is None else job.lease
+        if job is None or lease is None or idle_ms(lease, call.now_ms) < least_ms:
+            continue
+        if _hand_over(call, job, consumer):
+            claimed.append(job)
+    _write_claimed(call, claimed, is_short=is_short)
+
+
+# -- XINFO -------------------------------------------------------------------------------------
+
+
+def info_groups(call: Call) -> None:
+    """Tell of the group."""
+    queue = _queue(call, 2)
+    pending: i64 = 0 if queue is None else pending_count(queue)
+    write_array(call.out, 1)
+    write_map(call.out, 6, call.proto)
+    write_bulk(call.out, b"name")
+    write_bulk(call.out, GROUP)
+    write_bulk(call.out, b"consumers")
+    write_integer(call.out, 0 if queue is None else len(consumers(queue)))
+    write_bulk(call.out, b"pending")
+    write_integer(call.out, pending)
+    write_bulk(call.out, b"last-delivered-id")
+    write_bulk(call.out, b"0-0")
+    write_bulk(call.out, b"entries-read")
+    write_nil(call.out, call.proto)
+    write_bulk(call.out, b"lag")
+    write_integer(call.out, 0 if queue is None else stream_length(queue) - pending)
+
+
+def info_consumers(call: Call) -> None:
+    """Tell of those who hold entries."""
+    queue = _queue(call, 2)
+    check_group(call.arg(3))
+    held: dict[bytes, int] = {}
+    idle: dict[bytes, int] = {}
+    if queue is not None:
+        held = consumers(queue)
+        for job in _pending(queue):
+            assert job.lease is not None
+            name = consumer_of(job.lease)
+            ms = int(idle_ms(job.lease, call.now_ms))
+            idle[name] = min(idle.get(name, ms), ms)
+    write_array(call.out, len(held))
+    for name in sorted(held):
+        write_map(call.out, 4, call.proto)
+        write_bulk(call.out, b"name")
+        write_bulk(call.out, name)
+        write_bulk(call.out, b"pending")
+        write_integer(call.out, held[name])
+        write_bulk(call.out, b"idle")
+        write_integer(call.out, idle[name])
+        write_bulk(call.out, b"inactive")
+        write_integer(call.out, idle[name])

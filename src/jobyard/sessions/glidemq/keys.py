@@ -1,0 +1,106 @@
+"""The names keys may have, and which of them are kept as they were set.
+
+    <prefix>:{<queue>}:<family>[:<rest>]       glide:{mail}:job:17
+    <prefix>:usage:queues                      the one key that belongs to no queue
+
+A key outside these names is refused by `parse_key`, with the reason.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.model.side import HASH, LIST, NO_KIND, SET, STREAM, STRING
+from jobyard.sessions.glidemq.words import Wrong
+
+PREFIX: Final = b"glide"
+KEY_SIZE_MAX: Final = 4096
+NAME_SIZE_MAX: Final = 256
+
+# Families of keys that are kept as they were set, and the kind each must be of.
+SIDE_FAMILIES: Final = {
+    b"w": STRING,
+    b"schedulers": HASH,
+    b"jstream": STREAM,
+    b"signals": LIST,
+    b"budget": HASH,
+    b"tpm": STRING,
+    b"usage": HASH,
+    b"rate": HASH,
+    b"dedup": HASH,
+    b"job": HASH,
+}
+
+
+@final
+class KeyName:
+    """A key taken apart. `queue` is the name inside; "" for the key of no queue."""
+
+    def __init__(self, key: bytes, prefix: bytes, queue: str, family: bytes, rest: bytes) -> None:
+        self.key = key
+        self.prefix = prefix
+        self.queue = queue
+        self.family = family
+        # What stands behind the family and its colon; b"" for none.
+        self.rest = rest
+
+
+def parse_key(key: bytes) -> KeyName:
+    """Take a key apart; refuse one that can be no key here, with the reason."""
+    if len(key) > KEY_SIZE_MAX:
+        raise Wrong(f"ERR a key has at most {KEY_SIZE_MAX} bytes here")
+    if b"\0" in key:
+        raise Wrong("ERR a key has no zero byte here")
+    head, brace, tail = key.partition(b":{")
+    name, closed, family = tail.partition(b"}:")
+    if not brace or not closed:
+        prefix, _, rest = key.partition(b":")
+        if rest == b"usage:queues" and prefix and _is_plain(prefix):
+            return KeyName(key, prefix, "", b"usage:queues", b"")
+        raise Wrong(
+            f"ERR {_shown(key)} is no key of a queue: those are called <prefix>:{{<queue>}}:..."
+        )
+    if not head or not _is_plain(head) or not name or not _is_plain(name) or b":" in name:
+        raise Wrong(f"ERR {_shown(key)} names no queue: a name holds none of {{ }} :")
+    try:
+        text = name.decode()
+        inside = text if head == PREFIX else f"{head.decode()}:{text}"
+    except UnicodeDecodeError:
+        raise Wrong(f"ERR {_shown(key)} names no queue: it is no UTF-8") from None
+    if len(text) > NAME_SIZE_MAX:
+        raise Wrong(f"ERR the name of a queue has at most {NAME_SIZE_MAX} characters")
+    first, _, rest = family.partition(b":")
+    return KeyName(key, head, inside, first, rest)
+
+
+def _is_plain(name: bytes) -> bool:
+    return b"{" not in name and b"}" not in name
+
+
+def _shown(key: bytes) -> str:
+    return "'" + key[:128].decode("utf-8", "replace") + "'"
+
+
+def side_kind(name: KeyName) -> i64:
+    """Return of which kind a key must be that is kept as it was set; NO_KIND if it is none."""
+    family, rest = name.family, name.rest
+    kind: i64 = NO_KIND
+    if family == b"usage:queues":
+        kind = SET
+    elif family in (b"schedulers", b"suspended") and rest.startswith(b"lock:"):
+        kind = STRING
+    elif family == b"job" and b":" in rest:
+        what = rest.partition(b":")[2]
+        if what == b"usage-lock":
+            kind = STRING
+        elif what.startswith(b"sub:"):
+            kind = HASH
+    # These have no rest, all others one.
+    elif (family in (b"schedulers", b"rate", b"dedup")) != (rest != b""):
+        kind = SIDE_FAMILIES.get(family, NO_KIND)
+    return kind
+
+
+def refuse_family(name: KeyName) -> Wrong:
+    """Return the answer to a key that is neither shown nor kept."""
+    return Wrong(f"ERR {_shown(name.key)}: no such key of a queue is known here")

@@ -1,0 +1,155 @@
+"""Commands for lists and for sets: RPUSH, LRANGE, SADD and their kin."""
+
+from mypy_extensions import i64
+
+from jobyard.model.side import LIST, SET
+from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.words import Wrong, wrong_count
+from jobyard.wire.resp_write import (
+    write_array,
+    write_bulk,
+    write_integer,
+    write_nil,
+    write_nil_array,
+    write_ok,
+    write_set,
+)
+
+
+def _write_all(call: Call, values: list[bytes]) -> None:
+    write_array(call.out, len(values))
+    for value in values:
+        write_bulk(call.out, value)
+
+
+def rpush(call: Call) -> None:
+    """Put items at the right end."""
+    write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=False))
+
+
+def lpush(call: Call) -> None:
+    """Put items at the left end."""
+    write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=True))
+
+
+def rpop(call: Call) -> None:
+    """Take items off the right end."""
+    _pop(call, is_left=False)
+
+
+def lpop(call: Call) -> None:
+    """Take items off the left end."""
+    _pop(call, is_left=True)
+
+
+def read_count(call: Call) -> i64:
+    """Return the second argument of a pop, how many to take; 1 without one."""
+    count = call.command.integer(2) if call.count() == 3 else 1
+    if count is None or count < 0:
+        raise Wrong("ERR value is out of range, must be positive")
+    return count
+
+
+def _pop(call: Call, *, is_left: bool) -> None:
+    if call.count() > 3:
+        raise wrong_count(call.command.text(0))
+    has_count = call.count() == 3
+    count = read_count(call)
+    key = call.found(1, LIST)
+    if key is None:
+        if has_count:
+            write_nil_array(call.out, call.proto)
+        else:
+            write_nil(call.out, call.proto)
+        return
+    values = key.pop(count, is_left=is_left)
+    if has_count:
+        _write_all(call, values)
+    elif values:
+        write_bulk(call.out, values[0])
+    else:
+        write_nil(call.out, call.proto)
+
+
+def span(start: i64, stop: i64, count: i64) -> tuple[i64, i64]:
+    """Return where places `start` to `stop` begin and end; negative ones count from the end."""
+    if start < 0:
+        start = max(start + count, 0)
+    if stop < 0:
+        stop += count
+    # Compared first: one more than the greatest number is the least.
+    end = count if stop >= count else stop + 1
+    return (start, end) if start < end else (0, 0)
+
+
+def lrange(call: Call) -> None:
+    """Tell items by their places."""
+    start, stop = call.integer(2), call.integer(3)
+    key = call.found(1, LIST)
+    if key is None:
+        write_array(call.out, 0)
+        return
+    start, end = span(start, stop, key.items_count())
+    _write_all(call, key.items(start, end))
+
+
+def lindex(call: Call) -> None:
+    """Tell one item by its place."""
+    place = call.integer(2)
+    key = call.found(1, LIST)
+    start, end = (0, 0) if key is None else span(place, place, key.items_count())
+    if key is None or end - start != 1:
+        write_nil(call.out, call.proto)
+    else:
+        write_bulk(call.out, key.items(start, end)[0])
+
+
+def llen(call: Call) -> None:
+    """Count the items."""
+    key = call.found(1, LIST)
+    write_integer(call.out, 0 if key is None else key.items_count())
+
+
+def ltrim(call: Call) -> None:
+    """Keep some items alone."""
+    start, stop = call.integer(2), call.integer(3)
+    key = call.found(1, LIST)
+    if key is not None:
+        start, end = span(start, stop, key.items_count())
+        key.trim(start, end)
+    write_ok(call.out)
+
+
+# -- sets ------------------------------------------------------------------------------------------
+
+
+def sadd(call: Call) -> None:
+    """Add members; count the new ones."""
+    write_integer(call.out, call.key(1, SET).add_members(call.args(2)))
+
+
+def srem(call: Call) -> None:
+    """Let members go; count those that were there."""
+    key = call.found(1, SET)
+    write_integer(call.out, 0 if key is None else key.drop_members(call.args(2)))
+
+
+def smembers(call: Call) -> None:
+    """Tell all members."""
+    key = call.found(1, SET)
+    members = [] if key is None else key.members()
+    write_set(call.out, len(members), call.proto)
+    for member in members:
+        write_bulk(call.out, member)
+
+
+def scard(call: Call) -> None:
+    """Count the members."""
+    key = call.found(1, SET)
+    write_integer(call.out, 0 if key is None else key.members_count())
+
+
+def sismember(call: Call) -> None:
+    """Tell whether this is a member."""
+    key = call.found(1, SET)
+    write_integer(call.out, 1 if key is not None and key.has_member(call.arg(2)) else 0)

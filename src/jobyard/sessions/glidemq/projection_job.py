@@ -1,0 +1,191 @@
+"""A job as the hash that clients read: every field from the job itself, none stored twice.
+
+Fields that mean nothing for a job are left out, not empty. What a client wrote into a field that
+the yard knows nothing of is shown as written.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide
+from jobyard.engine.yard import Yard
+from jobyard.model.extra import OPEN, Extra
+from jobyard.model.glide import REVOKED, GlidePart
+from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
+from jobyard.model.policy import Policy
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.wire.payload import to_json
+
+# Priorities of other doors are ranks of any size; here they are the upper bits of a score.
+RANK_SHOWN_MAX: Final = 2047
+
+
+def job_fields(yard: Yard, job: Job) -> list[bytes]:
+    """Return fields and values of a job, one after the other."""
+    found = _given_fields(yard, job)
+    extra = job.extra
+    part: GlidePart | None = None
+    if extra is not None:
+        part = extra.glide
+        if part is not None:
+            _add_part(found, part)
+        _add_flow(found, extra)
+        _add_course(yard, found, job, extra)
+    _add_times(yard, found, job)
+    found += (b"state", glide.state_of(job).encode())
+    if part is not None and part.overlay is not None:
+        _lay_over(found, part.overlay)
+    return found
+
+
+def field_of(yard: Yard, job: Job, name: bytes) -> bytes | None:
+    """Return one field of a job."""
+    if name == b"state":
+        extra = job.extra
+        part = None if extra is None else extra.glide
+        if part is None or part.overlay is None or name not in part.overlay:
+            return glide.state_of(job).encode()
+    fields = job_fields(yard, job)
+    for at in range(0, len(fields), 2):
+        if fields[at] == name:
+            return fields[at + 1]
+    return None
+
+
+def _given_fields(yard: Yard, job: Job) -> list[bytes]:
+    """Return what was given when the job was put."""
+    policy = job.policy
+    return [
+        b"id",
+        bytes_of(glide.id_of(job)),
+        b"name",
+        bytes_of(policy.name),
+        b"data",
+        data_of(yard, job),
+        b"opts",
+        glide.opts_of(job),
+        b"timestamp",
+        number(timestamp_of(yard, job)),
+        b"attemptsMade",
+        number(i64(job.attempts)),
+        b"delay",
+        number(max(job.delay_ms, 0)),
+        b"priority",
+        number(priority_of(job)),
+        b"maxAttempts",
+        number(_max_attempts(job, policy)),
+    ]
+
+
+def data_of(yard: Yard, job: Job) -> bytes:
+    """Return the data of a job: as it was given, or as JSON where another door took it in."""
+    body = job.body
+    if body is None:
+        body = yard.bodies.fetch(job)
+    if body is None:
+        return b""
+    return body if job.family == GLIDE else to_json(i64(job.codec), body)
+
+
+def timestamp_of(yard: Yard, job: Job) -> i64:
+    """Return when the job was put, by the clock of who put it if that is known."""
+    if job.family == GLIDE:
+        return job.own_ms
+    return job.created_ms + yard.journal.wall_offset_ms
+
+
+def priority_of(job: Job) -> i64:
+    """Return the priority of a job as this door counts it: from 0 on."""
+    return job.rank if job.family == GLIDE else min(max(job.rank, 0), RANK_SHOWN_MAX)
+
+
+def _max_attempts(job: Job, policy: Policy) -> i64:
+    return policy.max_attempts if job.family in (GLIDE, BUNQUEUE) else 0
+
+
+def _add_part(found: list[bytes], part: GlidePart) -> None:
+    if part.lane_key:
+        if part.limits.is_sequential():
+            found += (b"orderingKey", bytes_of(part.lane_key))
+            found += (b"orderingSeq", number(part.order))
+        else:
+            found += (b"groupKey", bytes_of(part.lane_key))
+    if part.cost > 0:
+        found += (b"cost", number(part.cost))
+    for name, text in (
+        (b"parentId", part.parent_id),
+        (b"parentQueue", part.parent_queue),
+        (b"parentIds", part.parent_ids),
+        (b"parentQueues", part.parent_queues),
+        (b"schedulerName", part.scheduler),
+    ):
+        if text:
+            found += (name, bytes_of(text))
+    if part.flags & REVOKED:
+        found += (b"revoked", b"1")
+
+
+def _add_flow(found: list[bytes], extra: Extra) -> None:
+    """Add which of those it waits for are done."""
+    members = extra.members
+    if members is None:
+        return
+    done = [member.label for member in members if member.state != OPEN]
+    if done:
+        found += (b"depsCompleted", number(len(done)))
+        for label in done:
+            found += (b"depdone:" + bytes_of(label), b"1")
+
+
+def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
+    """Add what happened to the job since it was put."""
+    if extra.progress:
+        found += (b"progress", bytes_of(extra.progress))
+    stalls = job.stalls()
+    if stalls > 0:
+        found += (b"stalledCount", number(stalls))
+    outcome = extra.outcome
+    if outcome is not None and job.state in (DEAD, DONE):
+        if job.state == DONE:
+            result = outcome.result
+            if job.family != GLIDE and result:
+                result = to_json(outcome.codec, result)
+            found += (b"returnvalue", result or b"null")
+        else:
+            found += (b"failedReason", bytes_of(outcome.error))
+        found += (b"finishedOn", number(outcome.ended_ms + yard.journal.wall_offset_ms))
+    elif extra.failures is not None:
+        found += (b"failedReason", bytes_of(extra.failures[-1].error))
+
+
+def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:
+    offset_ms = yard.journal.wall_offset_ms
+    ttl_ms = job.policy.ttl_ms
+    if ttl_ms > 0:
+        found += (b"expireAt", number(timestamp_of(yard, job) + ttl_ms))
+    lease = job.lease
+    if job.state == LEASED and lease is not None:
+        found += (b"processedOn", number(lease.started_ms + offset_ms))
+        found += (b"lastActive", number(lease.beat_ms + offset_ms))
+        return
+    extra = job.extra
+    outcome = None if extra is None else extra.outcome
+    if outcome is not None and outcome.started_ms > 0:
+        found += (b"processedOn", number(outcome.started_ms + offset_ms))
+
+
+def _lay_over(found: list[bytes], overlay: dict[bytes, bytes]) -> None:
+    """Show what a client wrote in place of what is known."""
+    left = dict(overlay)
+    for at in range(0, len(found), 2):
+        value = left.pop(found[at], None)
+        if value is not None:
+            found[at + 1] = value
+    for name, value in left.items():
+        found += (name, value)
+
+
+def number(value: i64) -> bytes:
+    """Return a number as text."""
+    return str(int(value)).encode()

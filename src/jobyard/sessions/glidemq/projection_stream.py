@@ -1,0 +1,165 @@
+"""The stream of a queue, as its ready and its leased jobs make it up.
+
+An entry is a job that stands in the stream or was taken from there; its id is the job's place in
+line, so it changes when the job comes back. Whoever holds a job of the stream has its entry
+pending, at whatever door it was taken.
+"""
+
+import heapq
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide
+from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
+from jobyard.model.item import Item
+from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, TOPICS, Job
+from jobyard.model.queue import Lease, Queue
+from jobyard.model.shelves import STREAM
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.projection_sets import list_active, shelves_of
+
+GROUP: Final = b"workers"
+ENTRY_MAX: Final = (1 << 63) - 1
+_LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
+# What the greatest id may have before its dash.
+_HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
+
+_DOORS: Final[dict[int, str]] = {
+    BEANSTALK: "beanstalk",
+    BUNQUEUE: "bunqueue",
+    GLIDE: "glide-mq",
+    TOPICS: "topics",
+}
+
+
+def stream_length(queue: Queue) -> i64:
+    """Return how many entries the stream has."""
+    ready: i64 = len(queue.ready.items) + queue.held_count
+    shelves = shelves_of(queue)
+    if shelves is not None:
+        ready -= shelves.staged_count + len(shelves.promoted.items) + len(shelves.stack.items)
+    return ready + pending_count(queue)
+
+
+def pending_count(queue: Queue) -> i64:
+    """Return how many entries somebody holds."""
+    return len(queue.leased.items) - list_active(queue)
+
+
+def entry_stamp(job: Job) -> i64:
+    """Return the id of a job's entry as one number."""
+    return abs_stamp(job.stamp)
+
+
+def entry_text(stamp: i64) -> bytes:
+    """Return the id of an entry as it is written."""
+    return f"{int(stamp >> STAMP_SHIFT)}-{int(stamp & _LOW_MAX)}".encode()
+
+
+def parse_entry(text: bytes, low: i64) -> int | None:
+    """Return an entry id as one number; `low` stands for what it leaves out; None for none."""
+    head, dash, tail = text.partition(b"-")
+    if not _is_count(head) or (dash and not _is_count(tail)):
+        return None
+    high = min(int(head), _HIGH_MAX)
+    rest = min(int(tail), _LOW_MAX) if dash else min(int(low), _LOW_MAX)
+    return high << STAMP_SHIFT | rest
+
+
+def _is_count(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 20
+
+
+def stream_jobs(queue: Queue) -> list[Job]:
+    """Return the jobs that have an entry, in no order."""
+    found: list[Job] = []
+    _add(found, queue.ready.items)
+    rules = queue.rules
+    if rules is not None:
+        for group in rules.ring:
+            _add(found, group.ready.items)
+        if rules.shelves is not None:
+            for lane in rules.shelves.lanes.values():
+                for item in lane.waiting.items:
+                    assert isinstance(item, Job)
+                    if item.shelf == STREAM:
+                        found.append(item)
+    found += pending_jobs(queue)
+    return found
+
+
+def _add(found: list[Job], items: list[Item]) -> None:
+    for item in items:
+        assert isinstance(item, Job)
+        found.append(item)
+
+
+def pending_jobs(queue: Queue) -> list[Job]:
+    """Return the jobs whose entries somebody holds, in no order."""
+    found: list[Job] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        if item.lease is not None and not item.lease.terms.is_list:
+            found.append(item)
+    return found
+
+
+def stream_range(
+    queue: Queue, low: i64, high: i64, count: i64, *, is_reverse: bool, is_pending: bool
+) -> list[Job]:
+    """Return up to `count` jobs by their entries from `low` to `high`, or the other way round."""
+    jobs = pending_jobs(queue) if is_pending else stream_jobs(queue)
+    within = [job for job in jobs if low <= entry_stamp(job) <= high]
+    if count < 0 or count >= len(within):
+        within.sort(key=_entry_of, reverse=is_reverse)
+        return within
+    if is_reverse:
+        return heapq.nlargest(int(count), within, key=_entry_of)
+    return heapq.nsmallest(int(count), within, key=_entry_of)
+
+
+def _entry_of(job: Job) -> int:
+    return entry_stamp(job)
+
+
+def find_entry(queue: Queue, stamp: i64) -> Job | None:
+    """Return the job of an entry."""
+    for job in stream_jobs(queue):
+        if entry_stamp(job) == stamp:
+            return job
+    return None
+
+
+def find_pending(queue: Queue, stamp: i64) -> Job | None:
+    """Return the job of an entry that somebody holds."""
+    for job in pending_jobs(queue):
+        if entry_stamp(job) == stamp:
+            return job
+    return None
+
+
+def entry_fields(job: Job) -> list[bytes]:
+    """Return fields and values of an entry."""
+    return [b"jobId", bytes_of(glide.id_of(job)), b"name", bytes_of(job.policy.name)]
+
+
+def consumer_of(lease: Lease) -> bytes:
+    """Return who holds an entry: a consumer by its name, others by that of their door."""
+    label = lease.terms.label
+    return bytes_of(label or _DOORS.get(int(lease.terms.door), "other"))
+
+
+def idle_ms(lease: Lease, now_ms: i64) -> i64:
+    """Return how long an entry has been with its holder, or nothing was heard of it."""
+    return max(now_ms - lease.beat_ms, 0)
+
+
+def consumers(queue: Queue) -> dict[bytes, int]:
+    """Return how many entries each consumer holds."""
+    found: dict[bytes, int] = {}
+    for job in pending_jobs(queue):
+        assert job.lease is not None
+        name = consumer_of(job.lease)
+        found[name] = found.get(name, 0) + 1
+    return found

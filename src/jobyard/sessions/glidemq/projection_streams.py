@@ -1,0 +1,186 @@
+"""Streams that show a queue: its jobs as entries, and what happened to them lately."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.yard import STAMP_SHIFT, Yard
+from jobyard.model.job import LEASED
+from jobyard.model.queue import Queue
+from jobyard.model.side import (
+    NO_KIND,
+    STREAM,
+    StreamEntry,
+    StreamId,
+    StreamReader,
+)
+from jobyard.sessions.glidemq.events import Events, Ring
+from jobyard.sessions.glidemq.keyed import Keyed
+from jobyard.sessions.glidemq.places import Place
+from jobyard.sessions.glidemq.projection_stream import (
+    ENTRY_MAX,
+    entry_fields,
+    entry_stamp,
+    find_entry,
+    stream_jobs,
+    stream_length,
+    stream_range,
+)
+from jobyard.sessions.glidemq.projection_writes import remove_job, remove_jobs
+
+_LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
+_HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
+
+
+def stamp_of(entry_id: StreamId) -> i64:
+    """Return an entry id as one number; what is beyond all of them as the greatest."""
+    high = min(entry_id[0], _HIGH_MAX)
+    low = _LOW_MAX if entry_id[0] > _HIGH_MAX else min(entry_id[1], _LOW_MAX)
+    return i64(high << STAMP_SHIFT | low)
+
+
+def id_of(stamp: i64) -> StreamId:
+    """Return the id of an entry."""
+    return int(stamp >> STAMP_SHIFT), int(stamp & _LOW_MAX)
+
+
+@final
+class StreamKey(Keyed):
+    """Jobs that stand in the stream of a queue, and those taken from there."""
+
+    def __init__(self, yard: Yard, queue: Queue | None, now_ms: i64, *, has_group: bool) -> None:
+        self._yard = yard
+        self._queue = queue
+        self._has_group: bool = has_group
+        self._now_ms: i64 = now_ms
+
+    def kind(self) -> i64:
+        """Return that it is a stream, if there is an entry or somebody made the group."""
+        return STREAM if self._has_group or self.entries_count() > 0 else NO_KIND
+
+    def entries_count(self) -> i64:
+        """Return how many entries there are."""
+        return 0 if self._queue is None else stream_length(self._queue)
+
+    def entries(
+        self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
+    ) -> list[StreamEntry]:
+        """Return at most so many entries from `first` to `last`, both included."""
+        queue = self._queue
+        if queue is None:
+            return []
+        jobs = stream_range(
+            queue,
+            stamp_of(first),
+            stamp_of(last),
+            count,
+            is_reverse=is_reversed,
+            is_pending=False,
+        )
+        return [StreamEntry(id_of(entry_stamp(job)), entry_fields(job)) for job in jobs]
+
+    def last_id(self) -> StreamId:
+        """Return the greatest id there ever was."""
+        return id_of(self._yard.last_stamp)
+
+    def drop_entries(self, ids: list[StreamId]) -> i64:
+        """Remove jobs that stand in the stream; one that is held is its worker's to end."""
+        queue = self._queue
+        gone: i64 = 0
+        for entry_id in ids:
+            job = None if queue is None else find_entry(queue, stamp_of(entry_id))
+            if job is not None and job.state != LEASED:
+                remove_job(self._yard, job, self._now_ms)
+                gone += 1
+        return gone
+
+    def drop_oldest(self, count: i64) -> None:
+        """Remove the oldest jobs nobody runs, so many of them."""
+        queue = self._queue
+        if queue is None:
+            return
+        jobs = stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=False)
+        ready = [job for job in jobs if job.state != LEASED]
+        remove_jobs(self._yard, ready[: int(count)], self._now_ms)
+
+    def delete(self) -> bool:
+        """Remove all jobs in it, those that run at this door included."""
+        queue = self._queue
+        if queue is None:
+            return self._has_group
+        return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or self._has_group
+
+
+@final
+class EventsKey(Keyed):
+    """What happened in a queue lately."""
+
+    def __init__(self, events: Events, place: Place) -> None:
+        self._events = events
+        self._name = place.queue_name
+
+    def _ring(self) -> Ring | None:
+        return self._events.rings.get(self._name)
+
+    def kind(self) -> i64:
+        """Return that it is a stream, once anybody has asked for it."""
+        return NO_KIND if self._ring() is None else STREAM
+
+    def entries_count(self) -> i64:
+        """Return how many events there are."""
+        ring = self._ring()
+        return 0 if ring is None else len(ring.entries)
+
+    def entries(
+        self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
+    ) -> list[StreamEntry]:
+        """Return at most so many events from `first` to `last`, both included."""
+        ring = self._ring()
+        if ring is None:
+            return []
+        found = [one for one in ring.entries if first <= one.id <= last]
+        if is_reversed:
+            found.reverse()
+        return found[: int(count)] if count >= 0 else found
+
+    def last_id(self) -> StreamId:
+        """Return the id of the newest event."""
+        return self._events.ring_of(self._name).last_id
+
+    def add_entry(self, entry_id: StreamId, fields: list[bytes]) -> None:
+        """Add an event that a client tells."""
+        self._events.ring_of(self._name).add(entry_id, fields)
+
+    def drop_entries(self, ids: list[StreamId]) -> i64:
+        """Forget events."""
+        ring = self._ring()
+        if ring is None:
+            return 0
+        before = len(ring.entries)
+        wanted = set(ids)
+        ring.entries = [one for one in ring.entries if one.id not in wanted]
+        return before - len(ring.entries)
+
+    def drop_oldest(self, count: i64) -> None:
+        """Forget the oldest events, so many of them."""
+        ring = self._ring()
+        if ring is not None:
+            del ring.entries[: int(count)]
+
+    def delete(self) -> bool:
+        """Forget all events."""
+        ring = self._ring()
+        is_there = ring is not None and bool(ring.entries)
+        if ring is not None:
+            ring.entries.clear()
+        return is_there
+
+    def watch(self, reader: StreamReader) -> None:
+        """Tell somebody of every new event."""
+        self._events.ring_of(self._name).readers.append(reader)
+
+    def unwatch(self, reader: StreamReader) -> None:
+        """Tell them no more."""
+        ring = self._ring()
+        if ring is not None and reader in ring.readers:
+            ring.readers.remove(reader)

@@ -1,0 +1,203 @@
+"""Finds the keys that show queues and their jobs, by name and one after the other."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import glide
+from jobyard.engine.lists import roster_of
+from jobyard.engine.yard import Yard
+from jobyard.model.job import GONE, Job
+from jobyard.model.queue import Queue
+from jobyard.model.side import NO_KIND
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.events import Events
+from jobyard.sessions.glidemq.keyed import Keyed, Projections
+from jobyard.sessions.glidemq.keys import PREFIX, KeyName, parse_key
+from jobyard.sessions.glidemq.places import TEXTS, Place, bytes_of, find_place
+from jobyard.sessions.glidemq.projection_keys import (
+    JobKey,
+    LaneKey,
+    ListKey,
+    LogKey,
+    MembersKey,
+    MetaKey,
+    NumberKey,
+    RestKey,
+    SortedKey,
+)
+from jobyard.sessions.glidemq.projection_sets import Hidden, log_lines, members_of
+from jobyard.sessions.glidemq.projection_streams import EventsKey, StreamKey
+from jobyard.wire.glob import is_match
+
+# A cursor: the queue it stands in, above; below, the seq of the last job that was shown.
+_QUEUE_SHIFT: Final = 40
+_SEQ_BITS: Final = (1 << _QUEUE_SHIFT) - 1
+_QUEUES_MAX: Final = (1 << 21) - 1
+
+_WHOLE: Final = (
+    places.ID,
+    places.STREAM,
+    places.SCHEDULED,
+    places.COMPLETED,
+    places.FAILED,
+    places.EVENTS,
+    places.META,
+    places.ORDERING,
+    places.RATELIMITED,
+    places.LIFO,
+    places.PRIORITY,
+    places.LIST_ACTIVE,
+    places.SUSPENDED,
+    places.METRICS_COMPLETED,
+    places.METRICS_FAILED,
+)
+
+
+@final
+class QueueProjections(Projections):
+    """Shows the queues of one yard."""
+
+    def __init__(self, yard: Yard, events: Events, groups: dict[str, set[int]]) -> None:
+        self._yard = yard
+        self._events = events
+        self._groups = groups
+        self._hidden = Hidden()
+        # Queues in the order they were first seen, for cursors to point at.
+        self._seen: list[str] = []
+        self._known: set[str] = set()
+
+    def find(self, name: KeyName, now_ms: i64) -> Keyed | None:
+        """Return the key if it shows a queue or a job; None if it is kept as it was set."""
+        place = find_place(name)
+        part = place.part
+        if part in (places.SIDE, places.DEDUP):
+            return None
+        yard = self._yard
+        queue = yard.queues.get(place.queue_name)
+        if part in _OF_JOBS:
+            job = None if queue is None else glide.find(yard, queue, place.rest)
+            return _job_key(yard, job, place, now_ms)
+        if part == places.STREAM:
+            has_group = place.queue_name in self._groups
+            return StreamKey(yard, queue, now_ms, has_group=has_group)
+        if part == places.EVENTS:
+            return EventsKey(self._events, place)
+        if part in (places.COMPLETED, places.FAILED):
+            return RestKey(yard, queue, place, self._hidden, now_ms)
+        return _queue_key(yard, queue, place, now_ms)
+
+    def count(self) -> i64:
+        """Return about how many such keys there are: one a job, and one a queue that has any."""
+        filled = [queue for queue in self._yard.queues.values() if queue.jobs_count() > 0]
+        return self._yard.jobs.count + len(filled)
+
+    def scan(self, cursor: i64, pattern: bytes, count: i64, now_ms: i64) -> tuple[i64, list[bytes]]:
+        """Return about `count` keys from a cursor on, and the next cursor, 0 at the end."""
+        self._look_around()
+        found: list[bytes] = []
+        at: i64 = cursor >> _QUEUE_SHIFT
+        seq: i64 = cursor & _SEQ_BITS
+        looked: i64 = 0
+        while at < len(self._seen):
+            queue = self._yard.queues.get(self._seen[at])
+            base = None if queue is None else _base(queue)
+            if queue is None or base is None or not _may_match(pattern, base):
+                at += 1
+                seq = 0
+                continue
+            if seq == 0:
+                self._add_whole(found, base, pattern, now_ms)
+                looked += 1
+            jobs = roster_of(self._yard, queue).walk(seq, max(count - looked, 1))
+            for job in jobs:
+                _add_job(found, base, pattern, job)
+                seq = job.key
+            looked += len(jobs)
+            if not jobs:
+                at += 1
+                seq = 0
+            if looked >= count and at < len(self._seen):
+                # A queue without jobs begins at seq 0, and so does its cursor.
+                return (at << _QUEUE_SHIFT) | seq, found
+        return 0, found
+
+    def _look_around(self) -> None:
+        for name in self._yard.queues:
+            if name not in self._known and len(self._seen) < _QUEUES_MAX:
+                self._known.add(name)
+                self._seen.append(name)
+
+    def _add_whole(self, found: list[bytes], base: bytes, pattern: bytes, now_ms: i64) -> None:
+        for part in _WHOLE:
+            key = base + TEXTS[part]
+            if pattern and not is_match(pattern, key):
+                continue
+            keyed = self.find(parse_key(key), now_ms)
+            if keyed is not None and keyed.kind() != NO_KIND:
+                found.append(key)
+
+
+_HASHES: Final = (
+    places.ORDERING,
+    places.GROUP,
+    places.METRICS_COMPLETED,
+    places.METRICS_FAILED,
+)
+
+
+_OF_JOBS: Final = (places.JOB, places.DEPS, places.PARENTS, places.LOG)
+
+
+def _job_key(yard: Yard, job: Job | None, place: Place, now_ms: i64) -> Keyed | None:
+    """Return a key about one job; a hash without a job is kept as it was set."""
+    if place.part == places.JOB:
+        return None if job is None else JobKey(yard, job, now_ms)
+    if place.part == places.LOG:
+        return LogKey(yard, job, now_ms)
+    return MembersKey(yard, job, place, now_ms)
+
+
+def _queue_key(yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> Keyed:
+    """Return a key about a queue that is no stream."""
+    part = place.part
+    if part == places.META:
+        return MetaKey(yard, queue, place, now_ms)
+    if part in (places.ID, places.LIST_ACTIVE):
+        return NumberKey(queue, place)
+    if part in (places.PRIORITY, places.LIFO):
+        return ListKey(yard, queue, place, now_ms)
+    if part in _HASHES:
+        return LaneKey(yard, queue, place, now_ms)
+    return SortedKey(yard, queue, place, now_ms)
+
+
+def _base(queue: Queue) -> bytes | None:
+    """Return what keys of a queue begin with; None for a queue that no key can name."""
+    name = bytes_of(queue.name)
+    prefix, colon, rest = name.rpartition(b":")
+    if not colon:
+        prefix, rest = PREFIX, name
+    if not prefix or not rest or b"{" in name or b"}" in name:
+        return None
+    return prefix + b":{" + rest + b"}:"
+
+
+def _may_match(pattern: bytes, base: bytes) -> bool:
+    """Tell whether any key of a queue may match: its first letters are those of the pattern."""
+    size = 0
+    while size < len(pattern) and size < len(base) and pattern[size] not in b"*?[\\":
+        size += 1
+    return pattern[:size] == base[:size]
+
+
+def _add_job(found: list[bytes], base: bytes, pattern: bytes, job: Job) -> None:
+    if job.state == GONE:
+        return
+    job_id = bytes_of(glide.id_of(job))
+    keys = [base + b"job:" + job_id]
+    if log_lines(job):
+        keys.append(base + b"log:" + job_id)
+    if members_of(job):
+        keys.append(base + b"deps:" + job_id)
+    found += [key for key in keys if not pattern or is_match(pattern, key)]

@@ -1,0 +1,90 @@
+"""Does for queues with a consumer group what their workers do, where there are none to do it.
+
+Workers of the library promote jobs every few seconds; who reads a stream in any other way knows
+nothing of it. So a job that has been due for longer than that is moved for them. Workers also give
+back the jobs of those that are not heard of; where the last of them is gone, that is done here, so
+that its jobs reach the other doors.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64, trait
+
+from jobyard.engine.alarm import Alarm
+from jobyard.engine.glide_end import reclaim
+from jobyard.engine.glide_move import unstage
+from jobyard.engine.yard import Yard
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue
+
+# How long a job waits for a worker to promote it: the time between two looks of theirs.
+PATIENCE_MS: Final = 5000
+# How long nothing is heard of a job before its worker is given up: twice what workers allow.
+SILENCE_MS: Final = 60_000
+# How often that may happen to a job, as with workers.
+STALLS_MAX: Final = 1
+ROUND_MS: Final = 1000
+MOVED_MAX: Final = 1000
+
+
+@trait
+class Register:
+    """Knows which sessions there are."""
+
+    def is_open(self, session_id: int) -> bool:
+        """Tell whether a session is still there."""
+        raise NotImplementedError
+
+
+@final
+class Promoter(Alarm):
+    """Looks at the queues that have a group, once a second."""
+
+    def __init__(self, yard: Yard, sessions: Register) -> None:
+        super().__init__(yard.new_number(), NEVER_MS, 0)
+        self._yard = yard
+        self._sessions = sessions
+        # By the queue whose consumer group somebody made or read from: the sessions that read.
+        self.groups: dict[str, set[int]] = {}
+
+    def add(self, name: str) -> None:
+        """Look after a queue from now on."""
+        if not self.groups:
+            self._yard.arm(self, self._yard.now_ms + ROUND_MS)
+        self.groups.setdefault(name, set())
+
+    def note_reader(self, name: str, session_id: int) -> None:
+        """Take note that a session reads from the group of a queue."""
+        readers = self.groups.get(name)
+        if readers is None:
+            self.add(name)
+            readers = self.groups[name]
+        readers.add(session_id)
+
+    def remove(self, name: str) -> bool:
+        """Look after a queue no more; tell whether that was done before."""
+        return self.groups.pop(name, None) is not None
+
+    def ring(self, now_ms: i64) -> None:
+        """Move what has waited for too long, and give back what nobody works on."""
+        for name, readers in self.groups.items():
+            queue = self._yard.queues.get(name)
+            if queue is None:
+                continue
+            rules = queue.rules
+            shelves = None if rules is None else rules.shelves
+            if shelves is not None and shelves.staged_count > 0:
+                unstage(self._yard, queue, now_ms - PATIENCE_MS, now_ms, MOVED_MAX)
+            if queue.leased.items and not self._has_reader(readers):
+                self._give_back(queue, now_ms)
+        if self.groups:
+            self._yard.arm(self, now_ms + ROUND_MS)
+
+    def _has_reader(self, readers: set[int]) -> bool:
+        gone = [number for number in readers if not self._sessions.is_open(number)]
+        readers.difference_update(gone)
+        return bool(readers)
+
+    def _give_back(self, queue: Queue, now_ms: i64) -> None:
+        for is_list in (False, True):
+            reclaim(self._yard, queue, SILENCE_MS, STALLS_MAX, now_ms, is_list=is_list)

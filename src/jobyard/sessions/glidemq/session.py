@@ -1,0 +1,352 @@
+"""One glide-mq connection: cuts commands, runs them in order, writes answers.
+
+A command that waits (`Blocked`) holds
+up those behind it. What a command wrote before it was refused is taken back, so that a refusal is
+all that is answered.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.alarm import Alarm
+from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.glidemq import functions
+from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
+from jobyard.sessions.glidemq.words import (
+    DISK_FULL,
+    EXEC_ABORT,
+    NO_AUTH,
+    OUT_OF_MEMORY,
+    Wrong,
+    unknown_command,
+    wrong_count,
+)
+from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
+from jobyard.wire.resp import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
+from jobyard.wire.resp_write import write_array, write_error, write_simple
+
+# Commands a transaction may hold, and bytes of them.
+QUEUED_MAX: Final = 100_000
+QUEUED_SIZE_MAX: Final = 256 << 20
+# How long a command may stay incomplete without another byte of it.
+IDLE_MS: Final = 60_000
+# What an argument may write to the journal beside its own bytes.
+RECORD_ROOM: Final = 128
+
+# What CLIENT REPLY asked for.
+REPLIES_ON: Final = 0
+REPLIES_OFF: Final = 1
+REPLIES_SKIP: Final = 2
+
+
+@final
+class Patience(Alarm):
+    """Ends the waiting of one command."""
+
+    def __init__(self, session: "GlidemqSession") -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._session = session
+
+    def ring(self, now_ms: i64) -> None:
+        """Answer that the time is over."""
+        self._session.waited_enough(now_ms)
+
+
+@final
+class Idleness(Alarm):
+    """Gives up on a command of which no more comes."""
+
+    def __init__(self, session: "GlidemqSession") -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._session = session
+
+    def ring(self, now_ms: i64) -> None:
+        """Cut the connection off, unless bytes have come meanwhile."""
+        self._session.look_at_input(now_ms)
+
+
+@final
+class GlidemqSession(Session):
+    """Commands of one connection."""
+
+    def __init__(self, door: GlidemqDoor, peer: Peer) -> None:
+        super().__init__(peer)
+        self.door = door
+        self.is_known: bool = not door.password
+        self._reader = RespReader(LIMITS if self.is_known else STRANGER_LIMITS)
+        self.proto: i64 = 2
+        door.sessions_total += 1
+        self.id: i64 = door.sessions_total
+        door.sessions[self.id] = self
+        self.name: bytes = b""
+        self.library: bytes = b""
+        self.library_version: bytes = b""
+        self.began_ms: i64 = -1
+        self.heard_ms: i64 = 0
+        self.last_command: bytes = b"NULL"
+        self.replies: i64 = REPLIES_ON
+        # The commands of a transaction; None outside of one.
+        self.queued: list[Command] | None = None
+        self._queued_size: i64 = 0
+        self._is_spoiled: bool = False
+        self._idleness = Idleness(self)
+        self._blocked: Blocked | None = None
+        self._patience = Patience(self)
+        self._waits_no_more: bool = False
+        self._input_ended: bool = False
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command; keep what is not complete, or must wait."""
+        if self.began_ms < 0:
+            self.began_ms = now_ms
+        self.heard_ms = now_ms
+        self.door.read_bytes += len(data)
+        self._reader.feed(data)
+        self._go_on(now_ms)
+
+    def _go_on(self, now_ms: i64) -> None:
+        self.is_stalled = False
+        while self._blocked is None and not self.is_finished:
+            if len(self.out) > OUTPUT_MAX:
+                self.is_stalled = True
+                return
+            try:
+                command = self._reader.next()
+            except BadResp as error:
+                self._say_error(f"ERR Protocol error: {error}")
+                self.is_finished = True
+                return
+            if command is None:
+                if self._reader.unread_size() > 0 and self._idleness.pos < 0:
+                    self.door.yard.arm(self._idleness, now_ms + IDLE_MS)
+                return
+            self._run(command, now_ms)
+
+    def look_at_input(self, now_ms: i64) -> None:
+        """Give up on a command that has not grown for too long."""
+        is_behind = self._blocked is not None or self.is_stalled
+        if self._reader.unread_size() == 0 or is_behind or self.is_finished:
+            return
+        if now_ms < self.heard_ms + IDLE_MS:
+            self.door.yard.arm(self._idleness, self.heard_ms + IDLE_MS)
+            return
+        self.is_finished = True
+        self.peer.stirred()
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with what waits, and with what was sent ahead."""
+        blocked = self._blocked
+        if blocked is not None and self._try(blocked, now_ms):
+            self._unblock()
+        if self._blocked is None:
+            self._go_on(now_ms)
+        if self._input_ended and not self.is_stalled and self._blocked is None:
+            self.is_finished = True
+
+    def half_close(self, now_ms: i64) -> None:
+        """Answer a command that waits; later ones do not."""
+        self._waits_no_more = True
+        blocked = self._blocked
+        if blocked is not None:
+            blocked.give_up()
+            self._unblock()
+        self.resume(now_ms)
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; then there is no more to come."""
+        self._input_ended = True
+        self.half_close(now_ms)
+
+    def closed(self, now_ms: i64) -> None:
+        """Wait nowhere any more."""
+        if self._blocked is not None:
+            self._unblock()
+        self.is_finished = True
+        self.heard_ms = now_ms
+        self.door.yard.disarm(self._idleness)
+        self.queued = None
+        self.door.sessions.pop(self.id, None)
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead of what can run; an incomplete command is not ahead."""
+        is_behind = self._blocked is not None or self.is_stalled
+        return self._reader.unread_size() if is_behind else 0
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def _run(self, command: Command, now_ms: i64) -> None:
+        """Run a command, or keep it for its transaction; answer it in any case."""
+        door = self.door
+        door.commands_count += 1
+        replies = self.replies
+        before: i64 = len(self.out)
+        try:
+            self._dispatch(command, now_ms)
+        except (Refused, StorageFull) as error:
+            self.out.truncate(before)
+            if self.queued is not None and not isinstance(error, YardFull):
+                self._is_spoiled = True
+            self._say_error(self._words_of(error))
+        if REPLIES_ON not in (replies, self.replies):
+            self.out.truncate(before)
+            if self.replies == REPLIES_SKIP:
+                self.replies = REPLIES_ON
+
+    def _dispatch(self, command: Command, now_ms: i64) -> None:
+        if self.queued is None and self.is_known and command.is_word(0, b"FCALL"):
+            self._call_function(command, now_ms)
+            return
+        name = command.word(0)
+        spec = COMMANDS.get(name)
+        if spec is None:
+            self._refuse_unknown(command, name)
+            return
+        if not self.is_known and not spec.is_open:
+            raise Wrong(NO_AUTH)
+        if not spec.takes(command.count()):
+            raise wrong_count(name.decode())
+        self.last_command = name
+        if self.queued is not None and name not in IMMEDIATE:
+            self._queued_size += command.weight()
+            if len(self.queued) >= QUEUED_MAX or self._queued_size > QUEUED_SIZE_MAX:
+                raise Wrong(
+                    f"ERR a transaction has at most {QUEUED_MAX} commands "
+                    f"and {QUEUED_SIZE_MAX} bytes"
+                )
+            self.queued.append(command)
+            write_simple(self.out, b"QUEUED")
+            return
+        spec.run(Call(self, command, now_ms, may_wait=not self._waits_no_more))
+        if not spec.is_still:
+            self.wait_for(self.door.yard.journal.appended)
+
+    def _call_function(self, command: Command, now_ms: i64) -> None:
+        """Run what nearly every command of a busy client is, without a look at the table."""
+        if command.count() < 3:
+            raise wrong_count("fcall")
+        self.last_command = b"FCALL"
+        functions.fcall(Call(self, command, now_ms, may_wait=not self._waits_no_more))
+        self.wait_for(self.door.yard.journal.appended)
+
+    def _refuse_unknown(self, command: Command, name: bytes) -> None:
+        if name in (b"POST", b"HOST:"):
+            # A browser that was made to send an HTTP request here; nothing it sends counts.
+            self.is_finished = True
+            return
+        if not self.is_known:
+            raise Wrong(NO_AUTH)
+        arguments = [command.text(at) for at in range(1, min(command.count(), 20))]
+        raise unknown_command(command.text(0), arguments)
+
+    def execute(self, now_ms: i64) -> None:
+        """Run what the transaction holds, in one turn and hence in one batch."""
+        queued = self.queued
+        assert queued is not None
+        is_spoiled = self._is_spoiled
+        self.end_transaction()
+        if is_spoiled:
+            raise Wrong(EXEC_ABORT)
+        self._make_room(queued)
+        write_array(self.out, len(queued))
+        for command in queued:
+            spec = COMMANDS[command.word(0)]
+            before: i64 = len(self.out)
+            try:
+                spec.run(Call(self, command, now_ms, may_wait=False))
+            except (Refused, StorageFull) as error:
+                self.out.truncate(before)
+                self._say_error(self._words_of(error))
+
+    def _make_room(self, commands: list[Command]) -> None:
+        """See that what commands write fits into one batch, as far as their own bytes tell."""
+        journal = self.door.yard.journal
+        if not journal.is_on:
+            return
+        room: i64 = 0
+        for command in commands:
+            count = command.count()
+            # Each argument may be an entry of its own, which holds the key too.
+            element = RECORD_ROOM + (command.size(1) if count > 1 else 0)
+            room += command.weight() + element * count
+        journal.make_room(room)
+
+    def end_transaction(self) -> None:
+        """Forget the transaction, if there is one."""
+        self.queued = None
+        self._queued_size = 0
+        self._is_spoiled = False
+
+    def believe(self) -> None:
+        """Let a connection ask for anything: it has said the password."""
+        self.is_known = True
+        self._reader.limits = LIMITS
+
+    def doubt(self) -> None:
+        """Ask a connection for the password again, if there is one."""
+        self.is_known = not self.door.password
+        self._reader.limits = LIMITS if self.is_known else STRANGER_LIMITS
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def wait_for(self, number: i64) -> None:
+        """Send nothing of what was written before batch `number` is safe."""
+        self.awaits = max(self.awaits, number)
+
+    def _say_error(self, text: str) -> None:
+        write_error(self.out, text)
+        self.door.errors_count += 1
+        self.wait_for(self.door.yard.journal.appended)
+
+    def _words_of(self, error: Exception) -> str:
+        if isinstance(error, Wrong):
+            return str(error)
+        if isinstance(error, StorageFull) or (isinstance(error, YardFull) and not str(error)):
+            return DISK_FULL if self.door.yard.journal.is_full else OUT_OF_MEMORY
+        return f"ERR {error}"
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def is_blocked(self) -> bool:
+        """Tell whether a command of this connection waits."""
+        return self._blocked is not None
+
+    def block(self, blocked: Blocked, until_ms: i64) -> None:
+        """Run nothing else until a command that waits is answered."""
+        self._blocked = blocked
+        if until_ms < NEVER_MS:
+            self.door.yard.arm(self._patience, until_ms)
+
+    def waited_enough(self, now_ms: i64) -> None:
+        """Answer the command that waits: its time is over."""
+        blocked = self._blocked
+        if blocked is None:
+            return
+        if not self._try(blocked, now_ms):
+            blocked.give_up()
+        self._unblock()
+        self.peer.stirred()
+
+    def _try(self, blocked: Blocked, now_ms: i64) -> bool:
+        before: i64 = len(self.out)
+        try:
+            is_done = blocked.try_again(now_ms)
+        except (Refused, StorageFull) as error:
+            self.out.truncate(before)
+            self._say_error(self._words_of(error))
+            is_done = True
+        if is_done:
+            self.wait_for(self.door.yard.journal.appended)
+        return is_done
+
+    def _unblock(self) -> None:
+        blocked = self._blocked
+        assert blocked is not None
+        self._blocked = None
+        self.door.yard.disarm(self._patience)
+        blocked.leave()

@@ -1,0 +1,40 @@
+"""The ways in which this door says no, in the words of Valkey that clients know."""
+
+from typing import Final, final
+
+from jobyard.errors import Refused
+
+SYNTAX: Final = "ERR syntax error"
+NOT_INTEGER: Final = "ERR value is not an integer or out of range"
+NOT_FLOAT: Final = "ERR value is not a valid float"
+WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
+NO_AUTH: Final = "NOAUTH Authentication required."
+WRONG_PAIR: Final = "WRONGPASS invalid username-password pair or user is disabled."
+NO_PROTO: Final = "NOPROTO unsupported protocol version"
+OVERFLOW: Final = "ERR increment or decrement would overflow"
+OUT_OF_MEMORY: Final = "OOM command not allowed when used memory > 'maxmemory'."
+DISK_FULL: Final = "MISCONF there is no room left on the disk"
+EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
+NO_CLUSTER: Final = "ERR This instance has cluster support disabled"
+NOT_CHANGED_SO: Final = "ERR this key shows the jobs of a queue and cannot be changed this way"
+
+
+@final
+class Wrong(Refused):
+    """A command that cannot be done; the text is the answer, its code first."""
+
+
+def unknown_command(name: str, arguments: list[str]) -> Wrong:
+    """Return the answer to a command nobody knows."""
+    shown = "".join(f"'{argument[:128]}' " for argument in arguments)[:128]
+    return Wrong(f"ERR unknown command '{name[:128]}', with args beginning with: {shown}")
+
+
+def unknown_subcommand(name: str, sub: str) -> Wrong:
+    """Return the answer to a subcommand nobody knows."""
+    return Wrong(f"ERR unknown subcommand '{sub[:128]}'. Try {name} HELP.")
+
+
+def wrong_count(name: str) -> Wrong:
+    """Return the answer to a command with too few arguments or too many."""
+    return Wrong(f"ERR wrong number of arguments for '{name.lower()}' command")

@@ -1,0 +1,146 @@
+"""The glide-mq door without a socket: sessions over a yard in memory, on a clock tests move.
+
+`BareGlidemq` is the door of one boot, on a storage in memory if its records are to be read back by
+a next boot. Answers are read by redis-py, errors come as its exceptions.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from jobyard.engine.tick import tick
+from jobyard.journal.storage import Storage
+from jobyard.sessions.glidemq.door import Facts, GlidemqDoor
+from jobyard.sessions.glidemq.entrance import GlidemqEntrance
+from tests.support.bare_bunqueue import Ears, Resumable
+from tests.support.memory_storage import MemoryStorage
+from tests.support.resp import pack, unpack
+from tests.support.yards import NOW_MS, OpenYard
+
+SEGMENT_SIZE: Final = 1 << 20
+
+
+class FixedFacts(Facts):
+    """A process that never changes."""
+
+    def pid(self) -> int:
+        return 42
+
+    def port(self) -> int:
+        return 6379
+
+    def memory_bytes(self) -> int:
+        return 50 << 20
+
+    def cpu_times(self) -> tuple[float, float]:
+        return 1.5, 0.5
+
+    def machine(self) -> tuple[str, str, str]:
+        return "host", "Linux 6", "x86_64"
+
+    def run_id(self) -> str:
+        return "f" * 40
+
+
+class BareClient:
+    """One connection."""
+
+    def __init__(self, site: "BareGlidemq") -> None:
+        self._site = site
+        self.session = site.entrance.enter(Ears(site.stirred, self))
+        self.proto = 2
+        self._out = b""
+
+    def send(self, *arguments: object) -> None:
+        """Send a command."""
+        self.send_raw(pack(*arguments))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes."""
+        self.session.receive(data, self._site.now_ms)
+        self._out += self.session.take_output()
+        self._site.settle()
+
+    def resume(self) -> None:
+        """Let the session go on."""
+        self.session.resume(self._site.now_ms)
+        self._out += self.session.take_output()
+
+    def take_raw(self) -> bytes:
+        """Return the bytes that have come, once."""
+        out, self._out = self._out, b""
+        return out
+
+    def hear(self) -> list[Any]:
+        """Return all answers that have come, once."""
+        return unpack(self.take_raw(), self.proto)
+
+    def ask(self, *arguments: object) -> Any:
+        """Send a command that is answered at once; return the answer."""
+        self.send(*arguments)
+        answers = self.hear()
+        assert len(answers) == 1, f"{arguments}: {answers}"
+        return answers[0]
+
+    def refused(self, *arguments: object) -> str:
+        """Ask for what must be refused; return the error as it was sent."""
+        self.send(*arguments)
+        raw = self.take_raw()
+        assert raw.startswith(b"-"), f"{arguments}: {raw!r}"
+        assert raw.count(b"\r\n") == 1
+        return raw[1:-2].decode()
+
+    def speak(self, proto: int) -> None:
+        """Change the version of the protocol."""
+        self.send("HELLO", proto)
+        self.proto = proto
+        self.hear()
+
+    def close(self) -> None:
+        """Leave."""
+        self.session.closed(self._site.now_ms)
+
+
+class BareGlidemq:
+    """Yard and door of one boot."""
+
+    def __init__(
+        self,
+        storage: Storage | None = None,
+        now_ms: int = NOW_MS,
+        *,
+        password: bytes = b"",
+        segment_size: int = SEGMENT_SIZE,
+        budget: int = 1 << 30,
+    ) -> None:
+        self.site = OpenYard(storage, now_ms, segment_size=segment_size, budget=budget)
+        self.yard = self.site.yard
+        self.now_ms = now_ms
+        self.door = GlidemqDoor(self.yard, FixedFacts(), now_ms)
+        self.door.password = password
+        self.entrance = GlidemqEntrance(self.door)
+        self.stirred: deque[Resumable] = deque()
+
+    def connect(self) -> BareClient:
+        """Open a connection."""
+        return BareClient(self)
+
+    def settle(self) -> None:
+        """Let every stirred session go on until none is left."""
+        while self.stirred:
+            self.stirred.popleft().resume()
+
+    def tick(self, ms: int) -> None:
+        """Move the clock from timer to timer up to `ms` later."""
+        until_ms = self.now_ms + ms
+        while True:
+            due_ms = int(tick(self.yard, self.now_ms))
+            self.settle()
+            if self.now_ms >= until_ms and due_ms > until_ms:
+                return
+            self.now_ms = max(self.now_ms, min(due_ms, until_ms))
+
+    def reboot(self, ms: int = 0) -> "BareGlidemq":
+        """Return the next boot on what the disk holds after all was written, `ms` later."""
+        self.site.commit()
+        assert isinstance(self.site.storage, MemoryStorage)
+        return BareGlidemq(self.site.storage.killed(), self.now_ms + ms)

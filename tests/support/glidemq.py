@@ -1,0 +1,45 @@
+"""A server with the glide-mq door, and redis-py as its client."""
+
+import signal
+from typing import Any
+
+import redis
+
+from tests.support.servers import JOBYARD, Process, ServerFailed, parse_address, parse_ready
+
+
+class Yard:
+    """A server that can be ended and started again on what it left."""
+
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until it is ready."""
+        self.process = Process(
+            [*JOBYARD, "serve", "--beanstalk", "off", "--glidemq", "127.0.0.1:0", *self._flags]
+        )
+        try:
+            ready = parse_ready(self.process.read_line())
+        except ServerFailed:
+            self.process.close()
+            raise
+        address = parse_address(ready["glidemq"])
+        assert isinstance(address, tuple)
+        self.address = address
+
+    def client(self, **options: Any) -> Any:
+        """Return a client of redis-py, whose answers have too many types to be told."""
+        host, port = self.address
+        return redis.Redis(host=host, port=port, socket_timeout=20, **options)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.close()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.close()

@@ -1,0 +1,70 @@
+import pytest
+
+from jobyard.model.side import HASH, KIND_NAMES, LIST, NO_KIND, SET, STREAM, STRING
+from jobyard.sessions.glidemq.keys import KeyName, parse_key, side_kind
+from jobyard.sessions.glidemq.words import Wrong
+
+
+def parts(name: KeyName) -> tuple[bytes, str, bytes, bytes]:
+    return name.prefix, name.queue, name.family, name.rest
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"glide:{mail}:job:17", (b"glide", "mail", b"job", b"17")),
+        (b"glide:{mail}:stream", (b"glide", "mail", b"stream", b"")),
+        (b"app:{mail}:id", (b"app", "app:mail", b"id", b"")),
+        (b"a:b:{mail}:id", (b"a:b", "a:b:mail", b"id", b"")),
+        ("glide:{ä}:group:x:y".encode(), (b"glide", "ä", b"group", b"x:y")),
+        (b"glide:usage:queues", (b"glide", "", b"usage:queues", b"")),
+    ],
+)
+def test_a_key_is_taken_apart(key: bytes, expected: tuple[bytes, str, bytes, bytes]) -> None:
+    assert parts(parse_key(key)) == expected
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"", b"foo", b"glide:mail:id", b"{mail}:id", b":{mail}:id", b"glide:{}:id", b"glide:{mail}",
+        b"glide:{a:b}:id", b"glide:{a{b}:id", b"g}:{a}:id", b"glide:{\xff}:id",
+        b"glide:{" + b"n" * 257 + b"}:id", b"glide:{q}:w:\0", b"glide:{q}:w:" + b"x" * 4096,
+    ],
+)  # fmt: skip
+def test_other_names_are_refused_with_the_reason(key: bytes) -> None:
+    with pytest.raises(Wrong) as caught:
+        parse_key(key)
+    assert str(caught.value).startswith("ERR ")
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (b"w:worker-1", STRING),
+        (b"w", NO_KIND),
+        (b"schedulers", HASH),
+        (b"schedulers:lock:__tick__", STRING),
+        (b"schedulers:other", NO_KIND),
+        (b"suspended:lock:__sweep__", STRING),
+        (b"suspended", NO_KIND),
+        (b"jstream:7", STREAM),
+        (b"signals:7", LIST),
+        (b"budget:flow", HASH),
+        (b"tpm:1", STRING),
+        (b"usage:1700000000000", HASH),
+        (b"rate", HASH),
+        (b"job:7", HASH),
+        (b"job:7:sub:group", HASH),
+        (b"job:7:usage-lock", STRING),
+        (b"job:7:other", NO_KIND),
+        (b"stream", NO_KIND),
+        (b"other:1", NO_KIND),
+    ],
+)
+def test_which_keys_are_kept(family: bytes, kind: int) -> None:
+    assert KIND_NAMES[side_kind(parse_key(b"glide:{q}:" + family))] == KIND_NAMES[kind]
+
+
+def test_the_key_of_no_queue_is_a_set() -> None:
+    assert side_kind(parse_key(b"app:usage:queues")) == SET
