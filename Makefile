@@ -20,10 +20,10 @@ PLAIN := PYTHONPATH=src
 COMPILED := PYTHONPATH=build/compiled
 # A compiled copy that could not be made is not there, and Python passes on to the sources.
 CHOSEN := $(if $(filter plain,$(BUILD)),$(PLAIN),$(COMPILED))
-# Debian's beanstalkd and wrk, when they had to be fetched; what is installed comes first.
-export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin
+# Debian's programs and Valkey, when they had to be fetched; what is installed comes first.
+export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin:$(CURDIR)/build/valkey
 
-CHECKED := $(wildcard src tests sim bench fuzz tools conftest.py setup.py)
+CHECKED := $(wildcard src tests sim bench fuzz tools examples conftest.py setup.py)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' Makefile
@@ -45,10 +45,12 @@ test-compiled: compile originals ## run the tests on the compiled build
 		echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
 	fi
 
-originals: ## fetch beanstalkd, bunqueue and wrk into build/ for the tests, where that is possible
+originals: ## fetch what the tests compare with into build/, where that is possible
 	@tools/bootstrap.sh beanstalkd
 	@tools/bootstrap.sh bunqueue
 	@tools/bootstrap.sh wrk
+	@tools/bootstrap.sh redis-tools
+	@tools/bootstrap.sh valkey
 
 compile: .venv/ready ## compile the package into build/compiled, if it changed
 	@$(PLAIN) $(BIN)/python -m tools.compiled_build $(if $(REQUIRE_COMPILED),--require)
@@ -72,7 +74,7 @@ fmt: .venv/ready ## format the code and mend what can be mended mechanically
 sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
-bench: compile originals ## measure, against beanstalkd and bunqueue where they are installed
+bench: compile originals ## measure, against the originals where they are installed
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that was made; data of a server stays

@@ -18,12 +18,18 @@ from bench.floors import Floors, build_floors
 from bench.goals import judge
 from bench.load import BenchError, Load, compile_load
 from bench.machine import Quiet, YardBuild, core_split, machine_facts, probe_yard
+from bench.redis_benchmark import (
+    RedisBenchmark,
+    find_redis_benchmark,
+    redis_benchmark_version,
+)
 from bench.report import document, render, write_document
 from bench.rivals import Bunqueue, find_bunqueue
 from bench.run import Run, Settings, say
 from bench.scenarios import SCENARIOS
-from bench.servers import KINDS, Stable
+from bench.servers import KINDS, Rivals, Stable
 from bench.streams import Streams, compile_streams
+from bench.valkey import Valkey, find_valkey
 from bench.wrk import Wrk, find_wrk, wrk_version
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +51,12 @@ QUICK = Settings(
 OTHERS_CORES_MAX = 0.05
 # They take minutes to build, so only for a scenario that measures them.
 FLOORS_OF = {"floor": ("bare", "echo"), "http": ("httpecho",)}
+# Where each comes from, when it is missing.
+RIVALS = {
+    "beanstalkd": "Debian package beanstalkd",
+    "bunqueue": "tools/bootstrap.sh bunqueue, needs npm",
+    "valkey": "tools/bootstrap.sh valkey",
+}
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 
 
@@ -69,7 +81,9 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
     cores = core_split() if asked.pin else None
     floors = _floors(asked)
     bunqueue = find_bunqueue(ROOT)
+    valkey = find_valkey(ROOT)
     wrk = find_wrk()
+    redis_benchmark = find_redis_benchmark()
     load_cores = cores[1] if cores else None
     run = Run(
         settings,
@@ -78,19 +92,26 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
             python_path=yard.python_path if yard else None,
             cores=cores[0] if cores else None,
             floors=str(floors.folder) if floors else None,
-            bunqueue=bunqueue,
+            rivals=Rivals(bunqueue, valkey),
             doors=yard.doors if yard else (),
         ),
         Load(compile_load(WORKSHOP), load_cores),
-        available=_available(yard, floors, bunqueue, asked.servers),
+        available=_available(
+            yard,
+            asked.servers,
+            {"floor": floors, "bunqueue": bunqueue, "valkey": valkey},
+        ),
         wrk=Wrk(wrk, load_cores) if wrk else None,
         streams=Streams(compile_streams(WORKSHOP), load_cores),
+        redis_benchmark=RedisBenchmark(redis_benchmark, load_cores) if redis_benchmark else None,
         exports=Exports(load_cores),
     )
     facts |= {
         "jobyard": f"{yard.version} {yard.build}" if yard else None,
         "bunqueue": bunqueue.version() if bunqueue else None,
+        "valkey": valkey.version() if valkey else None,
         "wrk": wrk_version(wrk) if wrk else None,
+        "redis_benchmark": redis_benchmark_version(redis_benchmark) if redis_benchmark else None,
         "pinned": cores is not None,
     }
     _note_doubts(run, asked, yard, floors, facts)
@@ -132,14 +153,13 @@ def _note_doubts(
         run.note("NO YARD: jobyard cannot be imported, only rivals are measured")
     elif not yard.is_compiled:
         run.note(f"NOT COMPILED: this is the {yard.build} build; its speed is not Jobyard's")
-    for door in sorted({"bunqueue", "http"}.difference(yard.doors) if yard else ()):
+    for door in sorted({"bunqueue", "glidemq", "http"}.difference(yard.doors) if yard else ()):
         run.note(f"NO DOOR: this yard does not speak {door}, only others are measured there")
     if floors is not None and floors.doubt:
         run.note(f"NO FLOOR: {floors.doubt}")
-    if facts["beanstalkd"] is None:
-        run.note("NO RIVAL: beanstalkd is not installed (Debian package beanstalkd)")
-    if facts["bunqueue"] is None:
-        run.note("NO RIVAL: bunqueue is not installed (tools/bootstrap.sh bunqueue, needs npm)")
+    for name, where in RIVALS.items():
+        if facts[name] is None:
+            run.note(f"NO RIVAL: {name} is not installed ({where})")
     if not facts["pinned"]:
         run.note("NOT PINNED: server and load may share a core, which changes 1x1 threefold")
     if facts["filesystem"] in MEMORY_FILESYSTEMS:
@@ -147,15 +167,15 @@ def _note_doubts(
 
 
 def _available(
-    yard: YardBuild | None, floors: Floors | None, bunqueue: Bunqueue | None, wanted: list[str]
+    yard: YardBuild | None,
+    wanted: list[str],
+    found: dict[str, Floors | Bunqueue | Valkey | None],
 ) -> frozenset[str]:
-    programs = {"beanstalkd"} if shutil.which("beanstalkd") else set()
+    programs = {name for name, program in found.items() if program is not None}
+    if shutil.which("beanstalkd"):
+        programs.add("beanstalkd")
     if yard is not None:
         programs.add("jobyard")
-    if floors is not None:
-        programs.add("floor")
-    if bunqueue is not None:
-        programs.add("bunqueue")
     doors = yard.doors if yard else ()
     return frozenset(
         name

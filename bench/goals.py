@@ -20,7 +20,12 @@ BUNQUEUE_DOORS = {
     "memory": ("jobyard-bunqueue-memory", "bunqueue"),
     "durable": ("jobyard-bunqueue-durable", "bunqueue-sqlite"),
 }
-# And at its third, where there is nobody to compare with.
+# At the door of glide-mq, beside a Valkey with functions that do as much.
+GLIDEMQ_DOORS = {
+    "memory": ("jobyard-glidemq-memory", "valkey"),
+    "durable": ("jobyard-glidemq-durable", "valkey-always"),
+}
+# And at its last, where there is nobody to compare with.
 HTTP_MEMORY = "jobyard-http-memory"
 HTTP_DURABLE = "jobyard-http-durable"
 SPEED = ".ops_per_s"
@@ -111,6 +116,18 @@ def _bunqueue(mode: str, bounds: dict[str, float]) -> Iterator[Goal]:
         )
 
 
+def _glidemq(mode: str, bounds: dict[str, float]) -> Iterator[Goal]:
+    server, rival = GLIDEMQ_DOORS[mode]
+    rival_mode = "appendfsync always" if mode == "durable" else "memory"
+    for shape, at_least in bounds.items():
+        yield Goal(
+            title=f"glide-mq door, {mode}, addJob {shape} : Valkey {rival_mode}",
+            figure=f"glidemq.{server}.add-{shape}{SPEED}",
+            against=f"glidemq.{rival}.add-{shape}{SPEED}",
+            at_least=at_least,
+        )
+
+
 def _http(what: str, server: str, load: str, at_least: float) -> Goal:
     return Goal(
         title=f"HTTP door, {server.removeprefix('jobyard-http-')}, {what}",
@@ -154,6 +171,8 @@ GOALS: tuple[Goal, ...] = (
     _speed(DURABLE, "4x64", RIVAL, 4),
     *_bunqueue("memory", {"1x1": 1.1, "16x1": 3.5, "64x1": 3, "4x50": 15}),
     *_bunqueue("durable", {"1x1": 2, "16x1": 7, "64x1": 12, "4x50": 50}),
+    *_glidemq("memory", {"16x1": 1.5, "16x32": 2.5}),
+    *_glidemq("durable", {"16x1": 1.5, "16x32": 2.5}),
     _http("writes of one record", HTTP_MEMORY, "write", 60_000),
     _http("writes of one record", HTTP_DURABLE, "write", 15_000),
     _http("writes of 100 records", HTTP_DURABLE, "write100", 300_000),

@@ -38,7 +38,7 @@ Options options = {
     .warm_seconds = 0.2, .work = WORK_CYCLE, .priority = 1024,
 };
 
-static const Protocol *const protocols[] = {&beanstalk, &bunqueue};
+static const Protocol *const protocols[] = {&beanstalk, &bunqueue, &glidemq};
 #define PROTOCOLS_COUNT (sizeof protocols / sizeof protocols[0])
 
 static const Protocol *protocol = &beanstalk;
@@ -283,6 +283,7 @@ static void receive(Connection *connection)
 
 static void open_connection(Connection *connection, int number)
 {
+    connection->number = number;
     connection->fd = connect_server(options.unix_path, options.port);
     connection->in = allocate(in_room());
     connection->out = allocate((size_t)options.depth * protocol->request_size_max());
@@ -337,12 +338,13 @@ static void report(void)
 }
 
 static const char usage[] =
-    "usage: load [--port N | --unix PATH] [--protocol beanstalk|bunqueue] [--work put|cycle|hop]\n"
+    "usage: load [--port N | --unix PATH] [--protocol beanstalk|bunqueue|glidemq] [--work put|cycle|hop]\n"
     "            [--connections N] [--depth N] [--body BYTES] [--priority N] [--tubes N]\n"
     "            [--bundle N] [--owner]\n"
     "            [--seconds S] [--warm S] [--jobs N] [--server-pid PID]\n"
     "  put    puts only, ends after --jobs; with --tubes they go round the tubes (use + put, 2 operations)\n"
-    "  cycle  put, reserve, delete in the default tube: 3 operations for each job\n"
+    "  cycle  put, reserve, delete in the default tube: 3 operations for each job; of glidemq each connection\n"
+    "         has a queue of its own, glide:{bench-N}, N from 0, whose group `workers` must be there\n"
     "  hop    the same, each job in the next of --tubes: use + put, watch + ignore + reserve, delete: 6\n"
     "  --priority and --tubes are for beanstalk alone, --bundle (jobs of one request: PUSHB, PULLB, ACKB) and\n"
     "  --owner (jobs are taken under a lock) for bunqueue\n";

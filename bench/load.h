@@ -1,6 +1,6 @@
 /*
- * What the generator (load.c) and its protocols (beanstalk.c, bunqueue.c) share: what was asked for, a
- * connection, and the table of functions that makes a protocol.
+ * What the generator (load.c) and its protocols (beanstalk.c, bunqueue.c, glidemq.c) share: what was asked
+ * for, a connection, and the table of functions that makes a protocol.
  *
  * A protocol turns work into bytes and bytes into answers. It makes no system call, knows no clock, and
  * changes of a connection only the tubes it walks and the free tickets it fills.
@@ -49,10 +49,11 @@ typedef enum { PHASE_PUT, PHASE_TAKE, PHASE_FINISH } Phase;
 typedef struct {
     uint8_t size, token_size;
     char text[TICKET_SIZE_MAX];
-    char token[TICKET_SIZE_MAX];    /* with is_owned */
+    char token[TICKET_SIZE_MAX];    /* with is_owned; at glide-mq the entry of the stream */
 } Ticket;
 
 typedef struct {
+    int number;             /* from 0 on */
     int fd;
     Phase phase;
     bool is_parked;         /* its last cycle is over; it sends no more */
@@ -122,5 +123,6 @@ static inline Ticket *free_ticket(const Connection *connection, int jobs_count)
 
 extern const Protocol beanstalk;
 extern const Protocol bunqueue;
+extern const Protocol glidemq;
 
 #endif

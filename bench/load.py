@@ -28,7 +28,9 @@ __all__ = [
 HERE = Path(__file__).parent
 # What all generators share, and this one's own.
 SHARED = tuple(HERE / name for name in ("generator.c", "generator.h", "latency.h"))
-FILES = tuple(HERE / name for name in ("load.c", "load.h", "beanstalk.c", "bunqueue.c"))
+FILES = tuple(
+    HERE / name for name in ("load.c", "load.h", "beanstalk.c", "bunqueue.c", "glidemq.c")
+)
 # A server that stalls is noticed by the generator itself; this is for a generator that stalls.
 LOAD_SECONDS_MAX = 300
 
@@ -164,7 +166,7 @@ class Load:
         warm_seconds: float,
         protocol: str = "beanstalk",
     ) -> LoadResult:
-        """Put, reserve, delete in one tube; with bunqueue PUSH, PULL, ACK in one queue."""
+        """Put, reserve, delete in one tube; with other protocols what they call these three."""
         flags = ["--protocol", protocol, *self._window(seconds, warm_seconds)]
         return self._run(port, pid, shape, flags)
 

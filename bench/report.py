@@ -11,7 +11,17 @@ from bench.figures import Figures
 from bench.goals import Verdict
 from bench.load import Shape
 from bench.machine import machine_slug
-from bench.scenarios import bunqueue, exports, floor, growth, http, memory, recovery, throughput
+from bench.scenarios import (
+    bunqueue,
+    exports,
+    floor,
+    glidemq,
+    growth,
+    http,
+    memory,
+    recovery,
+    throughput,
+)
 
 __all__ = ["document", "render", "table", "write_document"]
 
@@ -44,6 +54,7 @@ def render(
     """Return the whole report for a terminal."""
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
     parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
+    parts += [_glidemq_adds(figures), _glidemq_cycles(figures)]
     parts += [_http_loads(figures), _http_floor(figures), _http_streams(figures)]
     parts += [_http_exports(figures), _http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
@@ -164,6 +175,28 @@ def _bunqueue_bundles(figures: Figures) -> str:
             for server in bunqueue.SERVERS
         ],
         counted="job",
+    )
+
+
+def _glidemq_adds(figures: Figures) -> str:
+    return _load_table(
+        "glidemq: FCALL glidemq_addJob of 100-byte jobs, sent by redis-benchmark",
+        [
+            _load_row(figures, f"glidemq.{server}.add-{shape}", server, shape)
+            for shape in glidemq.SHAPES
+            for server in glidemq.SERVERS
+        ],
+    )
+
+
+def _glidemq_cycles(figures: Figures) -> str:
+    return _load_table(
+        "glidemq: addJob, XREADGROUP, completeAndFetchNext of 100-byte jobs",
+        [
+            _load_row(figures, f"glidemq.{server}.cycle-{shape}", server, shape)
+            for shape in glidemq.SHAPES
+            for server in glidemq.SERVERS
+        ],
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from bench.exports import Exports
 from bench.figures import Figures
 from bench.load import BenchError, Load, LoadResult, Shape
+from bench.redis_benchmark import RedisBenchmark
 from bench.servers import KINDS, Kind, Running, Stable
 from bench.streams import Streams
 from bench.wrk import Wrk
@@ -52,6 +53,7 @@ class Run:
     available: frozenset[str]
     wrk: Wrk | None = None
     streams: Streams | None = None
+    redis_benchmark: RedisBenchmark | None = None
     exports: Exports = field(default_factory=Exports)
     figures: Figures = field(default_factory=Figures)
     notes: list[str] = field(default_factory=list)

