@@ -74,12 +74,18 @@ def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfi
         raise invalid("dead_letter must be another topic")
     if letters is not None:
         check_name(call, letters)
-        if config.type == QUEUE and find_queue(call.session.door.yard, letters) is not None:
-            # Its jobs would come back for ever, and nobody would know why.
-            message = f"{letters} is a queue, and dead letters go to a log"
-            detail: dict[str, object] = {"reason": "dead_letter_queue"}
-            raise HttpRefused(409, "topic_exists_incompatible", message, detail)
     return config
+
+
+def check_letters(yard: Yard, config: TopicConfig) -> None:
+    """Refuse a configuration that sends dead letters to a queue."""
+    letters = config.dead_letter
+    if letters is None or config.type != QUEUE or find_queue(yard, letters) is None:
+        return
+    # Its jobs would come back for ever, and nobody would know why.
+    message = f"{letters} is a queue, and dead letters go to a log"
+    detail: dict[str, object] = {"reason": "dead_letter_queue"}
+    raise HttpRefused(409, "topic_exists_incompatible", message, detail)
 
 
 def make_topic(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> None:

@@ -26,6 +26,7 @@ from jobyard.sessions.topics.area import may_see
 from jobyard.sessions.topics.body import invalid, query_flag, read_body
 from jobyard.sessions.topics.events import events_state, is_events
 from jobyard.sessions.topics.find import (
+    check_letters,
     drop_topic,
     find_queue,
     incarnation_of,
@@ -57,6 +58,7 @@ def put_topic(door: TopicsDoor, call: Call) -> None:
     fields = read_body(call, may_be_empty=True)
     config = wanted_config(call, name, json.loads(fields.data))
     yard = door.yard
+    check_letters(yard, config)
     log = yard.logs.get(name)
     queue = find_queue(yard, name)
     created = False

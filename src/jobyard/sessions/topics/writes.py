@@ -27,6 +27,7 @@ from jobyard.sessions.topics.body import (
     whole,
 )
 from jobyard.sessions.topics.find import (
+    check_letters,
     drop_topic,
     find_queue,
     make_topic,
@@ -169,6 +170,7 @@ def _config_if_new(
     if wanted is not None:
         # Not everybody may say how.
         check_scope(call, ADMIN)
+        check_letters(door.yard, wanted)
     check_topics(door)
     return TopicConfig() if wanted is None else wanted
 

@@ -525,6 +525,10 @@ def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: Ca
     )
     assert written.refusal == (409, "topic_exists_incompatible")
     assert api.ask("GET", "/v0/topics/q").status == 404
+    # Of a queue that is there the configuration in a write changes nothing.
+    api.put("q", type="queue")
+    body = {"records": [{"data": 1}], "config": {"type": "queue", "dead_letter": "letters"}}
+    assert api.post("q", body).status == 200
 
 
 def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: Caller, queue: str) -> None:
