@@ -20,7 +20,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE
-from jobyard.model.entry import CONFIG, FLOORS, WRITE, Entry
+from jobyard.model.entry import CONFIG, COUNTED, FLOORS, WRITE, Entry
 from jobyard.model.job import BLOCKED, GONE, LEASED, TOPICS, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue, Waiter
@@ -145,6 +145,8 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     if journal.is_on:
         journal.drop_entry(CONFIG, queue.name.encode())
         journal.drop_entry(FLOORS, queue.name.encode())
+        journal.drop_entry(COUNTED, queue.name.encode())
+    queue.is_counted = False
     queue.config = None
     queue.is_synced = False
     queue.stock = None

@@ -15,10 +15,11 @@ from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.flows import is_suspended
 from jobyard.engine.names import glide_key
 from jobyard.engine.put import Wish, enter, intern, make_room, make_way, room_for
+from jobyard.engine.queues import keep_counting
 from jobyard.engine.take import offer
 from jobyard.engine.yard import STAMP_SHIFT, Yard, abs_stamp
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted
-from jobyard.journal.record import NOTE_SIZE, STATE_SIZE
+from jobyard.journal.record import ENTRY_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Fields, Member, member_field, size_of
 from jobyard.model.glide import COST_DEFAULT, EXPECTANT, GlidePart, LaneLimits
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, GONE, JSON, LEASED, READY, Job
@@ -143,7 +144,7 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     check(yard, queue, adding)
     seq = free_seq(yard, queue, adding, queue.next_seq)
     wish = wish_for(yard, adding)
-    room = room_for(queue, wish)
+    room = room_for(queue, wish) + counting_room(queue)
     parent = adding.parent
     if parent is not None:
         room += _room_to_tie(parent, adding)
@@ -247,7 +248,15 @@ def enter_wish(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
     if extra is not None and extra.glide is not None and extra.glide.lane_key:
         extra.glide.order = _last_order(queue, extra.glide.lane_key) + 1
     yard.now_ms = max(yard.now_ms, now_ms)
+    if not queue.is_counted:
+        keep_counting(yard, queue)
     return enter(yard, queue, wish, now_ms)
+
+
+def counting_room(queue: Queue) -> i64:
+    """Return the most bytes of the journal that it takes to let the ids of a queue go on."""
+    # A name is at most four bytes a character.
+    return 0 if queue.is_counted else ENTRY_SIZE + 4 * len(queue.name)
 
 
 def _last_order(queue: Queue, name: str) -> i64:

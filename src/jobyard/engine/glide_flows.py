@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine import bus, flows
 from jobyard.engine import end as ends
 from jobyard.engine.claim_setup import roster_of
-from jobyard.engine.glide import Adding, check, enter_wish, free_seq, wish_for
+from jobyard.engine.glide import Adding, check, counting_room, enter_wish, free_seq, wish_for
 from jobyard.engine.glide_end import is_held
 from jobyard.engine.names import glide_key
 from jobyard.engine.put import Wish, make_room, make_way_for, room_for
@@ -152,7 +152,7 @@ def _member_for(tie: Tie) -> Member:
 def _make_room(yard: Yard, wishes: list[Wish], queues: list[Queue], now_ms: i64) -> None:
     room: i64 = 0
     for each in range(len(wishes)):
-        room += room_for(queues[each], wishes[each])
+        room += room_for(queues[each], wishes[each]) + counting_room(queues[each])
     for queue in queues:
         if queue.config is not None:
             of_queue = [wishes[each] for each in range(len(wishes)) if queues[each] is queue]

@@ -261,7 +261,7 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
-        elif queue.config is not None:
+        elif queue.config is not None or queue.is_counted:
             _tell_seqs(journal, queue, seq)
         journal.append_put(job, body)
     yard.bodies.keep(job)
@@ -297,9 +297,9 @@ def first_shelf(rank: i64, policy: Policy) -> i64:
 
 
 def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
-    """See that a seq of a topic is not given twice, whatever is let go of or lost."""
-    # Every segment with jobs of a topic tells how far its seqs had come, even when the last job
-    # that had one was let go with its segment.
+    """See that a seq that is counted is not given twice, whatever is let go of or lost."""
+    # Every segment with jobs of such a queue tells how far its seqs had come, even when the last
+    # job that had one was let go with its segment.
     is_due = i64(queue.segment) != journal.hot.number
     if journal.is_answered_early() and not queue.is_synced:
         # What is answered may be lost: seqs are reserved ahead, and the rest is left out then.
@@ -333,7 +333,9 @@ def give_back_seqs(yard: Yard) -> None:
 
 def _name_room(queue: Queue) -> i64:
     # A name is at most four bytes a character.
-    return 0 if queue.number != 0 and queue.config is None else 4 * queue_bytes(queue)
+    if queue.number != 0 and queue.config is None and not queue.is_counted:
+        return 0
+    return 4 * queue_bytes(queue)
 
 
 # -- policies ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from jobyard.engine import bus
 from jobyard.engine.names import rules_of
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
-from jobyard.model.entry import GROUP, SETTINGS
+from jobyard.model.entry import COUNTED, GROUP, SETTINGS
 from jobyard.model.queue import Queue
 from jobyard.model.rules import DEFAULTS, Bucket, Group, Rules, Settings
 from jobyard.model.topic import BARRED
@@ -51,6 +51,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         queue.users_count > 0
         or queue.watchers_count > 0
         or queue.is_pinned
+        or queue.is_counted
         or (queue.config is not None and queue.config is not BARRED)
         or queue.jobs_count() > 0
         or (queue.rules is not None and is_ruled(queue.rules))
@@ -61,6 +62,22 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         yard.disarm(queue.sweep)
     yard.journal.retire_queue(queue)
     del yard.queues[queue.name]
+
+
+def keep_counting(yard: Yard, queue: Queue) -> None:
+    """Let the seqs of a queue go on when it is empty; the caller has made the room."""
+    queue.is_counted = True
+    if yard.journal.is_on:
+        yard.journal.set_entry(COUNTED, queue.name.encode(), b"")
+
+
+def stop_counting(yard: Yard, queue: Queue) -> None:
+    """Let seqs begin anew once the queue is empty."""
+    if queue.is_counted:
+        queue.is_counted = False
+        if yard.journal.is_on:
+            yard.journal.drop_entry(COUNTED, queue.name.encode())
+        drop_if_idle(yard, queue)
 
 
 def is_ruled(rules: Rules) -> bool:

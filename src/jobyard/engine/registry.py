@@ -8,7 +8,7 @@ from jobyard.engine.queues import apply_settings, open_queue
 from jobyard.engine.schedule import load_cron
 from jobyard.engine.side import load_side
 from jobyard.engine.yard import Yard
-from jobyard.model.entry import CRON, GROUP, SETTINGS, SIDE, Entry
+from jobyard.model.entry import COUNTED, CRON, GROUP, SETTINGS, SIDE, Entry
 from jobyard.model.rules import Settings
 
 
@@ -27,6 +27,8 @@ def load_entries(yard: Yard, now_ms: i64) -> None:
             name, _, group_name = entry.key.decode().partition("\0")
             group = rules_of(open_queue(yard, name)).group(group_name)
             group.fill(entry.value, now_ms)
+        elif entry.kind == COUNTED:
+            open_queue(yard, entry.key.decode()).is_counted = True
         elif entry.kind == CRON:
             load_cron(yard, entry.key.decode(), entry.value, now_ms)
         elif entry.kind == SIDE:

@@ -55,7 +55,7 @@ from jobyard.journal.segment import (
 )
 from jobyard.journal.storage import Storage
 from jobyard.model.end import End
-from jobyard.model.entry import CONFIG, GROUP, POLICY, SETTINGS, Entry
+from jobyard.model.entry import CONFIG, COUNTED, GROUP, POLICY, SETTINGS, Entry
 from jobyard.model.extra import absorb, is_put_blocked
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -507,7 +507,7 @@ class Replay:
                 newest[queue.name] = queue
         for entry in self._journal.entries.values():
             if not entry.is_gone and (
-                entry.kind in (SETTINGS, GROUP)
+                entry.kind in (SETTINGS, GROUP, COUNTED)
                 or (entry.kind == CONFIG and decode_config(entry.value).type == QUEUE)
             ):
                 name = entry.key.decode().partition("\0")[0]

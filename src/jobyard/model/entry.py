@@ -24,6 +24,8 @@ FLOORS: Final = 9
 ROUTER: Final = 10
 # Part of a key that is kept as it was set, by the key and which part.
 SIDE: Final = 11
+# That the seqs of a queue go on when it is empty, by its name.
+COUNTED: Final = 12
 
 
 @final

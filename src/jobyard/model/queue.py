@@ -185,6 +185,8 @@ class Queue(Item):
         self.users_count: i64 = 0
         self.watchers_count: i64 = 0
         self.is_pinned: bool = False
+        # Whether its seqs are ids that clients keep: they go on, though the last job is gone.
+        self.is_counted: bool = False
         self.first_link: Link | None = None
         self.last_link: Link | None = None
         self.waiting_count: i64 = 0

@@ -10,6 +10,7 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.engine import glide, side
+from jobyard.engine.queues import stop_counting
 from jobyard.engine.yard import Yard
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
@@ -69,7 +70,8 @@ from jobyard.sessions.glidemq.projection_writes import (
 class NumberKey(Keyed):
     """The last id of a queue, or how many jobs run that came from its lists."""
 
-    def __init__(self, queue: Queue | None, place: Place) -> None:
+    def __init__(self, yard: Yard, queue: Queue | None, place: Place) -> None:
+        self._yard = yard
         self._queue = queue
         self._place = place
 
@@ -93,8 +95,11 @@ class NumberKey(Keyed):
             super().set_text(value, expires_ms)
 
     def delete(self) -> bool:
-        """Say that it is gone; ids are never used again, and counts are what they are."""
-        return self.text() is not None
+        """Let ids begin anew once the queue is empty; counts are what they are."""
+        is_there = self.text() is not None
+        if self._queue is not None and self._place.part == places.ID:
+            stop_counting(self._yard, self._queue)
+        return is_there
 
 
 @final

@@ -164,7 +164,7 @@ def _queue_key(yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> Ke
     if part == places.META:
         return MetaKey(yard, queue, place, now_ms)
     if part in (places.ID, places.LIST_ACTIVE):
-        return NumberKey(queue, place)
+        return NumberKey(yard, queue, place)
     if part in (places.PRIORITY, places.LIFO):
         return ListKey(yard, queue, place, now_ms)
     if part in _HASHES:

@@ -1,0 +1,53 @@
+"""Ids of jobs that nobody chose: each is given once, whatever becomes of jobs and server."""
+
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.glidemq_calls import Library
+from tests.support.memory_storage import MemoryStorage
+
+REMOVED = ("true", 0, 0)
+
+
+def run_one(library: Library) -> str:
+    """Add a job, run it, and let it be removed; return its id."""
+    library.add()
+    [(job_id, entry)] = library.read()
+    library.complete(job_id, entry, keep=REMOVED)
+    return job_id
+
+
+def test_ids_go_on_when_the_queue_is_empty() -> None:
+    library = Library(BareGlidemq())
+    assert [run_one(library) for _ in range(3)] == ["1", "2", "3"]
+    assert library.client.ask("GET", library.key("id")) == b"3"
+
+
+def test_ids_go_on_after_a_restart_of_an_empty_queue() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    run_one(library)
+    run_one(library)
+    again = Library(library.site.reboot())
+    assert run_one(again) == "3"
+    assert run_one(Library(again.site.reboot())) == "4"
+
+
+def test_ids_go_on_after_their_segments_are_gone() -> None:
+    library = Library(BareGlidemq(MemoryStorage(), segment_size=1 << 14))
+    for _ in range(400):
+        run_one(library)
+    assert run_one(Library(library.site.reboot())) == "401"
+
+
+def test_who_deletes_the_counter_begins_anew_once_the_queue_is_empty() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    run_one(library)
+    assert library.client.ask("DEL", library.key("id")) == 1
+    assert library.client.ask("EXISTS", library.key("id")) == 0
+    again = Library(library.site.reboot())
+    assert run_one(again) == "1"
+
+
+def test_a_refused_job_does_not_keep_the_queue() -> None:
+    site = BareGlidemq()
+    library = Library(site)
+    assert library.add(key="k", capacity=1, refill=1, cost=5) == b"ERR:COST_EXCEEDS_CAPACITY"
+    assert "tasks" not in site.yard.queues
