@@ -63,7 +63,8 @@ class Library:
         )  # fmt: skip
         if answer is None:
             return []
-        return [(fields[1].decode(), entry.decode()) for entry, fields in answer[0][1]]
+        entries = answer[self.key("stream").encode()] if isinstance(answer, dict) else answer[0][1]
+        return [(fields[1].decode(), entry.decode()) for entry, fields in entries]
 
     def activate(self, job_id: str, entry: str) -> Any:
         if not entry:

@@ -62,6 +62,22 @@ class Listener:
     def happened(self, event: Event) -> None:
         """Take note of one event."""
 
+    # What happens to every job is told apart, so that who wants little of it is told cheaply.
+
+    def pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Take note of a new job."""
+        self.happened(Event(PUSHED, queue, job, at_ms))
+
+    def pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Take note that a job was taken."""
+        self.happened(Event(PULLED, queue, job, at_ms))
+
+    def completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
+        """Take note of a run that ended well."""
+        event = Event(COMPLETED, queue, job, at_ms)
+        event.result = result
+        self.happened(event)
+
     def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
         """Take note of something that is no event of a job; most do not care."""
 
@@ -71,25 +87,41 @@ class Bus:
     """All listeners."""
 
     def __init__(self) -> None:
+        # Replaced, never changed: who is told may leave.
         self._listeners: list[Listener] = []
         self.is_on: bool = False
 
     def add(self, listener: Listener) -> None:
         """Tell `listener` everything from now on."""
-        self._listeners.append(listener)
+        self._listeners = [*self._listeners, listener]
         self.is_on = True
 
     def remove(self, listener: Listener) -> None:
         """Tell it no more."""
-        self._listeners.remove(listener)
+        self._listeners = [one for one in self._listeners if one is not listener]
         self.is_on = len(self._listeners) > 0
 
     def tell(self, event: Event) -> None:
         """Tell everyone."""
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener.happened(event)
+
+    def tell_pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Tell everyone of a new job."""
+        for listener in self._listeners:
+            listener.pushed(queue, job, at_ms)
+
+    def tell_pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Tell everyone that a job was taken."""
+        for listener in self._listeners:
+            listener.pulled(queue, job, at_ms)
+
+    def tell_completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
+        """Tell everyone of a run that ended well."""
+        for listener in self._listeners:
+            listener.completed(queue, job, result, at_ms)
 
     def note(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
         """Tell everyone of something that is no event of a job."""
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             listener.noted(name, fields, at_ms)

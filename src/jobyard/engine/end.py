@@ -107,9 +107,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     if job.extra is not None:
         after = schedule.hold_successor(yard, job, len(result), now_ms)
     if yard.bus.is_on:
-        event = bus.Event(bus.COMPLETED, job.queue, job, now_ms)
-        event.result = result
-        yard.bus.tell(event)
+        yard.bus.tell_completed(job.queue, job, result, now_ms)
     _end_well(yard, job, end, now_ms)
     is_kept = job.state == DONE
     if after is not None:

@@ -9,7 +9,7 @@ Refusals come before any effect: a job that may not enter takes no seq, no order
 
 from typing import Final, final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i64
 
 from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.flows import is_suspended
@@ -22,7 +22,7 @@ from jobyard.errors import CostExceeds, Duplicate, IdExhausted
 from jobyard.journal.record import ENTRY_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Fields, Member, member_field, size_of
 from jobyard.model.glide import COST_DEFAULT, EXPECTANT, GlidePart, LaneLimits
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, GONE, JSON, LEASED, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, GONE, LEASED, RAW, READY, Job
 from jobyard.model.lane import lane_of, part_of
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import BACKOFF_PLAIN, LIFO, Policy
@@ -99,7 +99,6 @@ class Adding:
     def __init__(self, name: str, data: bytes) -> None:
         self.name: str = name
         self.data: bytes = data
-        self.codec: u8 = JSON
         self.opts: bytes = NO_OPTS
         # The client's clock: a label.
         self.ts: i64 = 0
@@ -142,15 +141,11 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     if queue.roster is None:
         roster_of(queue)
     check(yard, queue, adding)
-    seq = free_seq(yard, queue, adding, queue.next_seq)
+    seq = queue.next_seq if adding.custom_id else free_seq(yard, queue, queue.next_seq)
     wish = wish_for(yard, adding)
-    room = room_for(queue, wish) + counting_room(queue)
     parent = adding.parent
-    if parent is not None:
-        room += _room_to_tie(parent, adding)
-    if queue.config is not None:
-        make_way(yard, queue, 1, len(adding.data), room, now_ms)
-    make_room(yard, room, now_ms)
+    room: i64 = 0 if parent is None else _room_to_tie(parent, adding)
+    _make_room(yard, queue, wish, room, now_ms)
     queue.next_seq = seq
     job = enter_wish(yard, queue, wish, now_ms)
     if parent is not None:
@@ -158,6 +153,27 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
+
+
+def add_alike(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
+    """Add a job as `add` does, of which nothing is its own but data and time."""
+    if queue.roster is None:
+        roster_of(queue)
+    seq = free_seq(yard, queue, queue.next_seq)
+    _make_room(yard, queue, wish, 0, now_ms)
+    queue.next_seq = seq
+    job = enter_wish(yard, queue, wish, now_ms)
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return job
+
+
+def _make_room(yard: Yard, queue: Queue, wish: Wish, more: i64, now_ms: i64) -> None:
+    """See that the job of a wish can be taken in, and so many bytes of the journal beside it."""
+    room = room_for(queue, wish) + counting_room(queue) + more
+    if queue.config is not None:
+        make_way(yard, queue, 1, len(wish.body), room, now_ms)
+    make_room(yard, room, now_ms)
 
 
 def _tie(yard: Yard, parent: Job, child: Job, adding: Adding) -> None:
@@ -186,10 +202,10 @@ def check(yard: Yard, queue: Queue, adding: Adding) -> None:
         raise Duplicate
 
 
-def free_seq(yard: Yard, queue: Queue, adding: Adding, seq: i64) -> i64:
+def free_seq(yard: Yard, queue: Queue, seq: i64) -> i64:
     """Return the first seq from `seq` on that is no chosen id of another job."""
     custom = yard.names.custom
-    if not custom or adding.custom_id:
+    if not custom:
         return seq
     last: i64 = seq + _TRIES
     while glide_key(queue, str(int(seq))) in custom:
@@ -201,14 +217,15 @@ def free_seq(yard: Yard, queue: Queue, adding: Adding, seq: i64) -> i64:
 
 def wish_for(yard: Yard, adding: Adding, *, is_expectant: bool = False) -> Wish:
     """Return what a description asks of the yard; the order in its lane comes with the entry."""
-    wish = Wish(GLIDE, adding.codec, adding.data)
+    # What data is, is looked at where a job crosses over to another door.
+    wish = Wish(GLIDE, RAW, adding.data)
     wish.rank = adding.priority
     if not is_expectant:
         wish.delay_ms = adding.delay_ms
     wish.own_ms = adding.ts
     has_part = bool(adding.lane or adding.parent_id or adding.scheduler) or is_expectant
     has_opts = adding.opts != NO_OPTS and (has_part or not _is_shared(adding.opts))
-    wish.policy = _policy_for(yard, adding, b"" if has_opts else adding.opts)
+    wish.policy = policy_for(yard, adding, b"" if has_opts else adding.opts)
     if has_part or has_opts:
         extra = Extra()
         extra.glide = _part_for(adding, has_opts=has_opts)
@@ -272,7 +289,8 @@ def _is_shared(opts: bytes) -> bool:
     return len(opts) <= _OPTS_SHARED_MAX and b'"jobId"' not in opts and b'"id"' not in opts
 
 
-def _policy_for(yard: Yard, adding: Adding, opts: bytes) -> Policy:
+def policy_for(yard: Yard, adding: Adding, opts: bytes) -> Policy:
+    """Return the policy of a job with these options, which the yard may have yet to remember."""
     policies = tables_of(yard).policies
     key = (adding.name, opts)
     policy = policies.get(key)
@@ -329,6 +347,14 @@ def id_of(job: Job) -> str:
     if job.family == GLIDE and extra is not None and extra.custom_id:
         return extra.custom_id
     return str(int(job.key))
+
+
+def id_bytes(job: Job) -> bytes:
+    """Return what a job is called at this door, as it is sent."""
+    extra = job.extra
+    if extra is None:
+        return str(int(job.key)).encode()
+    return id_of(job).encode("utf-8", "surrogateescape")
 
 
 def entry_of(job: Job) -> str:

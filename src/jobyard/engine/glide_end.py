@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine import end as ends
 from jobyard.engine.glide import entry_of
 from jobyard.engine.queues import drop_if_idle
-from jobyard.engine.yard import Yard
+from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotHeld
 from jobyard.journal.record import RELEASED
 from jobyard.model.end import End
@@ -47,10 +47,26 @@ def is_held(job: Job, entry: str) -> bool:
     return not entry if lease.terms.is_list else entry == entry_of(job)
 
 
+def is_held_by(job: Job, stamp: i64) -> bool:
+    """Tell whether who knows the entry of a place in line runs a job, taken from the stream."""
+    lease = job.lease
+    return (
+        lease is not None
+        and lease.terms.door == GLIDE
+        and not lease.terms.is_list
+        and abs_stamp(job.stamp) == stamp
+    )
+
+
 def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
     """End a run well."""
     if not is_held(job, entry):
         raise NotHeld
+    complete_held(yard, job, returnvalue, keep, now_ms)
+
+
+def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
+    """End a run well, of which the caller has seen that it may."""
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
     kept: i64 = ends.KEEP_AS_ASKED

@@ -125,9 +125,10 @@ def _seqs_for(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) -
         one = queue if each == 0 else children[each - 1].queue
         adding = parent if each == 0 else children[each - 1].adding
         seq: int = following.get(one.name, int(one.next_seq))
-        seq = int(free_seq(yard, one, adding, seq))
-        while not adding.custom_id and glide_key(one, str(seq)) in chosen:
-            seq = int(free_seq(yard, one, adding, seq + 1))
+        if not adding.custom_id:
+            seq = int(free_seq(yard, one, seq))
+            while glide_key(one, str(seq)) in chosen:
+                seq = int(free_seq(yard, one, seq + 1))
         seqs.append(seq)
         following[one.name] = seq + 1
     return seqs

@@ -18,7 +18,7 @@ from jobyard.model.glide import REVOKED
 from jobyard.model.job import GLIDE, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Book, Lease, Queue, Waiter
-from jobyard.model.shelves import STREAM
+from jobyard.model.shelves import PROMOTED, STACK, STREAM
 
 # What `activate` comes to.
 ACTIVE: Final = 0
@@ -38,6 +38,20 @@ def take_list(
 ) -> list[Lease]:
     """Lease up to `count` jobs of another shelf."""
     return _take(yard, queue, shelf, consumer, count, now_ms)
+
+
+def take_next(yard: Yard, queue: Queue, consumer: str, now_ms: i64) -> Lease | None:
+    """Lease the job a worker runs next: one with a priority, else the last, else the first."""
+    tables = tables_of(yard)
+    rules = queue.rules
+    if rules is not None and rules.shelves is not None:
+        terms = tables.terms("", is_list=True)
+        for shelf in (PROMOTED, STACK):
+            lease = take_from(yard, queue, shelf, tables.book, terms, now_ms)
+            if lease is not None:
+                return lease
+    terms = tables.terms(consumer, is_list=False)
+    return take_from(yard, queue, STREAM, tables.book, terms, now_ms)
 
 
 def _take(

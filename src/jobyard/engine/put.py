@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from jobyard.engine.bus import DUPLICATED, PUSHED, Event
+from jobyard.engine.bus import DUPLICATED, Event
 from jobyard.engine.floors import floors_room, remember_floors
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import POLICIES_MAX, Yard
@@ -269,7 +269,7 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     queue.total_count += 1
     yard.puts_count += 1
     if yard.bus.is_on:
-        yard.bus.tell(Event(PUSHED, queue, job, now_ms))
+        yard.bus.tell_pushed(queue, job, now_ms)
     if queue.config is not None:
         stock = queue.stock
         if stock is not None and stock.onward is not None:

@@ -319,7 +319,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     if terms.is_kept:
         keep_lease(yard, lease)
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.PULLED, job.queue, job, now_ms))
+        yard.bus.tell_pulled(job.queue, job, now_ms)
     return lease
 
 

@@ -86,9 +86,17 @@ class Command:
         span = read_i64_le(self._index, at * 8)
         return (span >> 32) - (span & _LOW)
 
+    def end(self, at: i64) -> i64:
+        """Return where an argument ends, from the begin of the request."""
+        return read_i64_le(self._index, at * 8) >> 32
+
+    def raw(self, start: i64, end: i64) -> bytes:
+        """Return a part of the request as it came."""
+        return self._data[self._base + start : self._base + end]
+
     def weight(self) -> i64:
         """Return about how many bytes it was."""
-        return read_i64_le(self._index, self._count * 8 - 8) >> 32
+        return self.end(self._count - 1)
 
     def text(self, at: i64) -> str:
         """Return an argument as text; bytes that are no UTF-8 become surrogates."""
@@ -185,6 +193,19 @@ class RespReader:
     def unread_size(self) -> i64:
         """Return how much was not given out yet."""
         return self._have
+
+    def ahead(self) -> bytes:
+        """Return the input in which the next request begins at `place`; b"" if it began before."""
+        return b"" if self._left > 0 or self._parts else self._data
+
+    def place(self) -> i64:
+        """Return where the next request begins."""
+        return self._at
+
+    def pass_over(self, end: i64) -> None:
+        """Go on behind a request that was found ahead."""
+        self._at = end
+        self._end_command()
 
     def next(self) -> Command | None:
         """Return the next command, or None until more of it has come; raise BadResp."""

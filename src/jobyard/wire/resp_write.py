@@ -51,6 +51,30 @@ def write_bulk(out: BytesWriter, data: bytes) -> None:
     out.write(b"\r\n")
 
 
+def write_decimal(out: BytesWriter, number: i64) -> None:
+    """Append a number of at least 0 as bulk."""
+    _write_head(out, 36, _digits(number))
+    write_number(out, number)
+    out.write(b"\r\n")
+
+
+def write_pair(out: BytesWriter, high: i64, low: i64) -> None:
+    """Append two numbers of at least 0 with a dash between them as bulk, as entries are called."""
+    _write_head(out, 36, _digits(high) + 1 + _digits(low))
+    write_number(out, high)
+    out.append(45)
+    write_number(out, low)
+    out.write(b"\r\n")
+
+
+def _digits(number: i64) -> i64:
+    count: i64 = 1
+    while number > 9:
+        number //= 10
+        count += 1
+    return count
+
+
 def write_text(out: BytesWriter, text: str) -> None:
     """Append text as bulk; surrogates become the bytes they stand for."""
     write_bulk(out, text.encode("utf-8", "surrogateescape"))

@@ -14,6 +14,7 @@ from jobyard.engine.bus import Event, Listener
 from jobyard.engine.yard import Yard
 from jobyard.model.extra import TTL_OVER
 from jobyard.model.job import Job
+from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.side import FIRST_ID, StreamEntry, StreamId, StreamReader
 from jobyard.sessions.glidemq.places import bytes_of
@@ -60,6 +61,9 @@ class Events(Listener):
         self.rings: dict[str, Ring] = {}
         # While a call asked that nothing be told of what it does.
         self.is_quiet: bool = False
+        # The last policy a job was put with, and its name.
+        self._policy: Policy = PLAIN
+        self._name: bytes = b""
 
     def ring_of(self, name: str) -> Ring:
         """Return the ring of a queue, made on first use."""
@@ -85,6 +89,28 @@ class Events(Listener):
         """Add an event of a job of which nothing more is to be said."""
         self.tell(job.queue, kind, bytes_of(glide.id_of(job)), [], at_ms)
 
+    def pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Take note of a new job."""
+        ring = self.rings.get(queue.name)
+        if ring is None or self.is_quiet:
+            return
+        policy = job.policy
+        if policy is not self._policy:
+            self._policy = policy
+            self._name = bytes_of(policy.name)
+        job_id = glide.id_bytes(job)
+        entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
+        ring.add(entry_id, [b"event", b"added", b"jobId", job_id, b"name", self._name])
+
+    def pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
+        """Take no note of jobs that are taken, as the library does not."""
+
+    def completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
+        """Take note of a run that ended well."""
+        self.tell(
+            queue, b"completed", glide.id_bytes(job), [b"returnvalue", result or b"null"], at_ms
+        )
+
     def happened(self, event: Event) -> None:
         """Take note of what a verb did."""
         if self.is_quiet or event.queue.name not in self.rings:
@@ -103,11 +129,7 @@ def _told(event: Event, job: Job) -> list[bytes] | None:
     """Return what an event is called here, followed by what more there is to it."""
     kind = event.kind
     told: list[bytes] | None = None
-    if kind == bus.PUSHED:
-        told = [b"added", b"name", bytes_of(job.policy.name)]
-    elif kind == bus.COMPLETED:
-        told = [b"completed", b"returnvalue", event.result or b"null"]
-    elif kind == bus.FAILED:
+    if kind == bus.FAILED:
         told = _failed(event, job)
     elif kind in (bus.STALLED, bus.REMOVED, bus.WAITING_CHILDREN):
         told = [kind.encode()]

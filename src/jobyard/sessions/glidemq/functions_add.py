@@ -17,7 +17,7 @@ from jobyard.engine.move import erase
 from jobyard.engine.queues import copy_settings, drop_if_idle, open_queue, set_settings
 from jobyard.engine.queues import pause as stop_pause
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused
-from jobyard.model.job import DEAD, DONE, JSON, RAW, Job
+from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
@@ -26,7 +26,6 @@ from jobyard.sessions.glidemq.places import Place
 from jobyard.sessions.glidemq.projection_sets import is_scheduled
 from jobyard.sessions.glidemq.projection_writes import job_of_member
 from jobyard.sessions.glidemq.words import Wrong
-from jobyard.wire.json_read import is_json
 from jobyard.wire.json_write import write_texts
 from jobyard.wire.resp_write import write_bulk
 
@@ -101,7 +100,6 @@ def read_adding(call: Fcall, first: i64) -> Adding:
 
 def check_adding(adding: Adding) -> None:
     """See that a job may be what it is asked to be, and note what its options say."""
-    adding.codec = JSON if is_json(adding.data) else RAW
     if adding.opts != glide.NO_OPTS:
         read_backoff(adding)
     if adding.custom_id and not places.is_job_id(adding.custom_id):

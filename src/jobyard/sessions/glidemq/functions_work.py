@@ -7,6 +7,7 @@ while nobody else took it; what counts no more changes nothing.
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide, glide_end, glide_move, glide_take
@@ -14,6 +15,7 @@ from jobyard.engine.glide_end import Keep
 from jobyard.engine.glide_flows import complete_child
 from jobyard.engine.queues import settings_of
 from jobyard.engine.take import offer
+from jobyard.engine.yard import Yard
 from jobyard.errors import NotHeld
 from jobyard.model.glide import REVOKED
 from jobyard.model.job import LEASED, Job
@@ -23,10 +25,9 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.keys import parse_key
-from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_job import job_fields
 from jobyard.sessions.glidemq.projection_sets import due_label
-from jobyard.sessions.glidemq.projection_stream import entry_stamp, entry_text
+from jobyard.sessions.glidemq.projection_stream import write_entry_id
 from jobyard.sessions.glidemq.projection_writes import set_data
 from jobyard.sessions.glidemq.words import Wrong
 from jobyard.wire.resp_write import write_array, write_bulk
@@ -299,42 +300,38 @@ def complete_and_fetch_next(call: Fcall) -> None:
     job_id = call.arg(0)
     _complete(call, keep, label_at=9, is_quiet=call.is_set(17))
     queue = call.known_queue(0, places.STREAM)
-    lease = None if queue is None else _take_next(call, queue)
+    lease: Lease | None = None
+    if queue is not None:
+        lease = glide_take.take_next(call.yard, queue, call.text(5), call.now_ms)
+    write_next(call.yard, call.out, job_id, lease)
+
+
+def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None) -> None:
+    """Write that one job is done, and the next."""
     if lease is None:
-        call.answer_all([b"NEXT_NONE", job_id])
+        write_array(out, 2)
+        write_bulk(out, b"NEXT_NONE")
+        write_bulk(out, job_id)
         return
     job = lease.job
-    next_id = bytes_of(glide.id_of(job))
-    entry = b"" if lease.terms.is_list else entry_text(entry_stamp(job))
-    if is_revoked(job):
-        call.answer_all([b"NEXT_REVOKED", job_id, next_id, entry])
-        return
-    fields = job_fields(call.yard, job)
-    write_array(call.out, 4 + len(fields))
-    write_bulk(call.out, b"NEXT_HASH")
-    write_bulk(call.out, job_id)
-    write_bulk(call.out, next_id)
-    write_bulk(call.out, entry)
+    is_over = is_revoked(job)
+    fields = [] if is_over else job_fields(yard, job)
+    write_array(out, 4 + len(fields))
+    write_bulk(out, b"NEXT_REVOKED" if is_over else b"NEXT_HASH")
+    write_bulk(out, job_id)
+    write_bulk(out, glide.id_bytes(job))
+    if lease.terms.is_list:
+        write_bulk(out, b"")
+    else:
+        write_entry_id(out, job)
     for value in fields:
-        write_bulk(call.out, value)
+        write_bulk(out, value)
 
 
 def is_revoked(job: Job) -> bool:
     """Tell whether a job is not to run any more."""
     extra = job.extra
     return extra is not None and extra.glide is not None and extra.glide.flags & REVOKED != 0
-
-
-def _take_next(call: Fcall, queue: Queue) -> Lease | None:
-    leases: list[Lease] = []
-    rules = queue.rules
-    if rules is not None and rules.shelves is not None:
-        leases = glide_take.take_list(call.yard, queue, PROMOTED, 1, call.now_ms)
-        if not leases:
-            leases = glide_take.take_list(call.yard, queue, STACK, 1, call.now_ms)
-    if not leases:
-        leases = glide_take.take_stream(call.yard, queue, call.text(5), 1, call.now_ms)
-    return leases[0] if leases else None
 
 
 def fail(call: Fcall) -> None:

@@ -6,6 +6,7 @@ If the connection is gone by then, the job is given back as if it had not been t
 
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.end import give_back
@@ -107,7 +108,7 @@ def xreadgroup(call: Call) -> None:
         if leases:
             found.append((reading.keys[each], [lease.job for lease in leases]))
     if found:
-        _write(call, found)
+        write_found(call.out, call.proto, found)
     elif reading.block_ms < 0 or not call.may_wait or not reading.only_new():
         write_nil_array(call.out, call.proto)
     else:
@@ -121,19 +122,20 @@ def _own(queue: Queue, reading: Reading, low: i64) -> list[Job]:
     return own[: int(reading.count)]
 
 
-def _write(call: Call, found: list[tuple[bytes, list[Job]]]) -> None:
-    is_map = call.proto >= 3
+def write_found(out: BytesWriter, proto: i64, found: list[tuple[bytes, list[Job]]]) -> None:
+    """Write which jobs were found in which streams."""
+    is_map = proto >= 3
     if is_map:
-        write_map(call.out, len(found), call.proto)
+        write_map(out, len(found), proto)
     else:
-        write_array(call.out, len(found))
+        write_array(out, len(found))
     for key, jobs in found:
         if not is_map:
-            write_array(call.out, 2)
-        write_bulk(call.out, key)
-        write_array(call.out, len(jobs))
+            write_array(out, 2)
+        write_bulk(out, key)
+        write_array(out, len(jobs))
         for job in jobs:
-            write_entry(call, job)
+            write_entry(out, job)
 
 
 def _wait(call: Call, reading: Reading) -> None:
@@ -200,7 +202,7 @@ class GroupWait(Blocked, Holder):
             self.begin(now_ms)
             return False
         key = reading.keys[reading.names.index(job.queue.name)]
-        _write(self._call, [(key, jobs)])
+        write_found(self._call.out, self._call.proto, [(key, jobs)])
         return True
 
     def give_up(self) -> None:

@@ -6,6 +6,7 @@ id to begin with is accepted and has no meaning.
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide
@@ -34,6 +35,7 @@ from jobyard.sessions.glidemq.projection_stream import (
     pending_count,
     stream_length,
     stream_range,
+    write_entry_id,
 )
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.resp_write import (
@@ -102,14 +104,14 @@ def _bound(text: bytes, low: i64) -> i64:
     return min(i64(stamp), ENTRY_MAX - 1)
 
 
-def write_entry(call: Call, job: Job) -> None:
+def write_entry(out: BytesWriter, job: Job) -> None:
     """Write the entry of a job."""
-    write_array(call.out, 2)
-    write_bulk(call.out, entry_text(entry_stamp(job)))
+    write_array(out, 2)
+    write_entry_id(out, job)
     fields = entry_fields(job)
-    write_array(call.out, len(fields))
+    write_array(out, len(fields))
     for value in fields:
-        write_bulk(call.out, value)
+        write_bulk(out, value)
 
 
 # -- XGROUP ------------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ def _write_claimed(call: Call, jobs: list[Job], *, is_short: bool) -> None:
         if is_short:
             write_bulk(call.out, entry_text(entry_stamp(job)))
         else:
-            write_entry(call, job)
+            write_entry(call.out, job)
 
 
 def xclaim(call: Call) -> None:

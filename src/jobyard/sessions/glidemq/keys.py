@@ -49,7 +49,7 @@ def parse_key(key: bytes) -> KeyName:
     """Take a key apart; refuse one that can be no key here, with the reason."""
     if len(key) > KEY_SIZE_MAX:
         raise Wrong(f"ERR a key has at most {KEY_SIZE_MAX} bytes here")
-    if b"\0" in key:
+    if key.find(0) >= 0:
         raise Wrong("ERR a key has no zero byte here")
     head, brace, tail = key.partition(b":{")
     name, closed, family = tail.partition(b"}:")
@@ -60,7 +60,7 @@ def parse_key(key: bytes) -> KeyName:
         raise Wrong(
             f"ERR {_shown(key)} is no key of a queue: those are called <prefix>:{{<queue>}}:..."
         )
-    if not head or not _is_plain(head) or not name or not _is_plain(name) or b":" in name:
+    if not head or not _is_plain(head) or not name or not _is_plain(name) or name.find(b":") >= 0:
         raise Wrong(f"ERR {_shown(key)} names no queue: a name holds none of {{ }} :")
     try:
         text = name.decode()
@@ -74,7 +74,7 @@ def parse_key(key: bytes) -> KeyName:
 
 
 def _is_plain(name: bytes) -> bool:
-    return b"{" not in name and b"}" not in name
+    return name.find(b"{") < 0 and name.find(b"}") < 0
 
 
 def _shown(key: bytes) -> str:

@@ -8,6 +8,7 @@ pending, at whatever door it was taken.
 import heapq
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide
@@ -18,6 +19,7 @@ from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_sets import list_active, shelves_of
+from jobyard.wire.resp_write import write_pair
 
 GROUP: Final = b"workers"
 ENTRY_MAX: Final = (1 << 63) - 1
@@ -55,6 +57,12 @@ def entry_stamp(job: Job) -> i64:
 def entry_text(stamp: i64) -> bytes:
     """Return the id of an entry as it is written."""
     return f"{int(stamp >> STAMP_SHIFT)}-{int(stamp & _LOW_MAX)}".encode()
+
+
+def write_entry_id(out: BytesWriter, job: Job) -> None:
+    """Write the id of a job's entry."""
+    stamp = abs_stamp(job.stamp)
+    write_pair(out, stamp >> STAMP_SHIFT, stamp & _LOW_MAX)
 
 
 def parse_entry(text: bytes, low: i64) -> int | None:
@@ -141,7 +149,7 @@ def find_pending(queue: Queue, stamp: i64) -> Job | None:
 
 def entry_fields(job: Job) -> list[bytes]:
     """Return fields and values of an entry."""
-    return [b"jobId", bytes_of(glide.id_of(job)), b"name", bytes_of(job.policy.name)]
+    return [b"jobId", glide.id_bytes(job), b"name", bytes_of(job.policy.name)]
 
 
 def consumer_of(lease: Lease) -> bytes:

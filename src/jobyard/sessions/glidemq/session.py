@@ -15,6 +15,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.glidemq import functions
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.routines import Routine, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
 from jobyard.sessions.glidemq.words import (
     DISK_FULL,
@@ -41,6 +42,13 @@ RECORD_ROOM: Final = 128
 REPLIES_ON: Final = 0
 REPLIES_OFF: Final = 1
 REPLIES_SKIP: Final = 2
+
+# Routines of a connection: what a producer, or a worker, says again and again.
+ROUTINES_MAX: Final = 4
+# How many routines may be made in a row before one is of use, and how often all may be tried in
+# vain: who never says the same twice has none.
+CHANCES: Final = 8
+MISSES_MAX: Final = 64
 
 
 @final
@@ -96,6 +104,10 @@ class GlidemqSession(Session):
         self._idleness = Idleness(self)
         self._blocked: Blocked | None = None
         self._patience = Patience(self)
+        # What this connection says over and over; the last first.
+        self._routines: list[Routine] = []
+        self._chances: i64 = CHANCES
+        self._misses: i64 = 0
         self._waits_no_more: bool = False
         self._input_ended: bool = False
 
@@ -116,6 +128,8 @@ class GlidemqSession(Session):
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 return
+            if self._routines and self._run_routine(now_ms):
+                continue
             try:
                 command = self._reader.next()
             except BadResp as error:
@@ -178,6 +192,60 @@ class GlidemqSession(Session):
         is_behind = self._blocked is not None or self.is_stalled
         return self._reader.unread_size() if is_behind else 0
 
+    # -- routines ------------------------------------------------------------------------------
+
+    def _run_routine(self, now_ms: i64) -> bool:
+        """Run the next request if it is one that came before, but for some arguments."""
+        if self.queued is not None or self.replies != REPLIES_ON or not self.is_known:
+            return False
+        routine = self._fitting()
+        if routine is None:
+            return False
+        before: i64 = len(self.out)
+        try:
+            if not routine.run(self, now_ms):
+                return False
+        except (Refused, StorageFull) as error:
+            self.out.truncate(before)
+            self._say_error(self._words_of(error))
+        self._reader.pass_over(routine.mould.end)
+        self.door.commands_count += 1
+        self.last_command = routine.command
+        self._chances = CHANCES
+        self._misses = 0
+        self.wait_for(self.door.yard.journal.appended)
+        return True
+
+    def _fitting(self) -> Routine | None:
+        """Return the routine that the next request is, if all of it is here."""
+        reader = self._reader
+        ahead = reader.ahead()
+        if not ahead:
+            return None
+        place = reader.place()
+        routines = self._routines
+        if routines[0].mould.fits(ahead, place):
+            return routines[0]
+        for at in range(1, len(routines)):
+            routine = routines[at]
+            if routine.mould.fits(ahead, place):
+                routines[at] = routines[0]
+                routines[0] = routine
+                return routine
+        self._misses += 1
+        if self._misses > MISSES_MAX:
+            self._routines = []
+        return None
+
+    def _learn(self, call: Call) -> None:
+        """Make a routine of a request that was run, if more like it may come."""
+        self._chances -= 1
+        routine = routine_of(call)
+        if routine is None:
+            return
+        others = [one for one in self._routines if not one.mould.equals(routine.mould)]
+        self._routines = [routine, *others[: ROUTINES_MAX - 1]]
+
     # -- commands ------------------------------------------------------------------------------
 
     def _run(self, command: Command, now_ms: i64) -> None:
@@ -222,17 +290,23 @@ class GlidemqSession(Session):
             self.queued.append(command)
             write_simple(self.out, b"QUEUED")
             return
-        spec.run(Call(self, command, now_ms, may_wait=not self._waits_no_more))
+        call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
+        spec.run(call)
         if not spec.is_still:
             self.wait_for(self.door.yard.journal.appended)
+        if self._chances > 0 and name == b"XREADGROUP":
+            self._learn(call)
 
     def _call_function(self, command: Command, now_ms: i64) -> None:
         """Run what nearly every command of a busy client is, without a look at the table."""
         if command.count() < 3:
             raise wrong_count("fcall")
         self.last_command = b"FCALL"
-        functions.fcall(Call(self, command, now_ms, may_wait=not self._waits_no_more))
+        call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
+        functions.fcall(call)
         self.wait_for(self.door.yard.journal.appended)
+        if self._chances > 0:
+            self._learn(call)
 
     def _refuse_unknown(self, command: Command, name: bytes) -> None:
         if name in (b"POST", b"HOST:"):
