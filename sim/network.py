@@ -1,20 +1,24 @@
-"""One client's connection: bytes on their way to a session, answers on their way back.
+"""Connections of clients: bytes on their way to a session, answers on their way back.
 
-Bytes arrive in pieces cut anywhere. A connection knows where each command ends in the stream, so
-the model can be told what has arrived; it does not know what any of it means. Answers are compared
-when the session writes them and again when they are delivered: nothing may be lost, changed or
-reordered between the two.
+`Line` is what those of most protocols share. With beanstalk, bytes arrive in pieces cut anywhere; a
+`Connection` knows where each command ends in the stream, so the model can be told what has arrived,
+and not what any of it means. Answers are compared when the session writes them and again when they
+are delivered: nothing may be lost, changed or reordered between the two.
 """
 
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from jobyard.journal.gate import Outbox, Sink
 from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.session import Peer
+from jobyard.sessions.session import Entrance, Peer
 from sim.boot import Boot
 from sim.state import Client, Violation
 from sim.workload import Command
+
+# What an answer rests on.
+Basis = TypeVar("Basis")
 
 
 class Ear(Peer):
@@ -38,6 +42,48 @@ class Mouth(Sink):
     def deliver(self, data: bytes) -> None:
         """Pass answers on."""
         self._say(data)
+
+
+class Line(Generic[Basis]):
+    """A session, and answers that were compared on their way from it to the client."""
+
+    def __init__(
+        self, boot: Boot, entrance: Entrance, number: int, delivered: Callable[[Basis], None]
+    ) -> None:
+        self.number = number
+        self.ear = Ear(boot.stirred)
+        self.session = entrance.enter(self.ear)
+        self.outbox = Outbox(boot.gate, Mouth(self._deliver))
+        self._delivered = delivered
+        self._held = bytearray()
+        self._received_size = 0
+        self._said_size = 0
+        # (size of all answers up to this one, what it rests on).
+        self._bases: list[tuple[int, Basis]] = []
+
+    def hand(self, data: bytes, basis: Basis) -> None:
+        """Give a checked answer to the gate."""
+        self._held += data
+        self._said_size += len(data)
+        self._bases.append((self._said_size, basis))
+        self._pass(data)
+
+    def _pass(self, data: bytes) -> None:
+        self.outbox.hand(data, self.session.awaits)
+
+    def _deliver(self, data: bytes) -> None:
+        if not self._held.startswith(data):
+            raise Violation("answers in order", f"client {self.number}: {data[:80]!r}")
+        del self._held[: len(data)]
+        self._received_size += len(data)
+        while self._bases and self._bases[0][0] <= self._received_size:
+            self._delivered(self._bases.pop(0)[1])
+
+    def close(self, now_ms: int) -> None:
+        """End the connection; answers not delivered are lost."""
+        self.outbox.discard()
+        self._held.clear()
+        self.session.closed(now_ms)
 
 
 class Connection:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobyard.journal.gate import Outbox
-from sim.network import Ear, Mouth
-from sim.state import Violation
+from sim.network import Line
 from sim.topics.model import Answer
 
 if TYPE_CHECKING:
@@ -31,21 +29,12 @@ class Promise(NamedTuple):
     told: Disclosed | None
 
 
-class HttpLine:
-    """A session, what was asked on it, and the bytes in between."""
+class HttpLine(Line[Promise]):
+    """A session, and what was asked on it."""
 
     def __init__(self, boot: TopicsBoot, number: int, delivered: Callable[[Promise], None]) -> None:
-        self.number = number
-        self.ear = Ear(boot.stirred)
-        self.session = boot.http.enter(self.ear)
+        super().__init__(boot, boot.http, number, delivered)
         self.asked: list[Ask] = []
-        self._outbox = Outbox(boot.gate, Mouth(self._deliver))
-        self._delivered = delivered
-        self._held = bytearray()
-        self._received_size = 0
-        self._said_size = 0
-        # (size of all answers up to this one, what it rests on).
-        self._promises: list[tuple[int, Promise]] = []
 
     def collect(self) -> list[tuple[Answer, bytes]]:
         """Take what the session wrote, answer by answer."""
@@ -63,31 +52,13 @@ class HttpLine:
             at = stop
         return answers
 
-    def hand(self, data: bytes, promise: Promise) -> None:
-        """Give a checked answer to the gate."""
+    def _pass(self, data: bytes) -> None:
         session = self.session
-        self._held += data
-        self._said_size += len(data)
-        self._promises.append((self._said_size, promise))
         if session.awaits_synced > 0:
-            self._outbox.hand_synced(data, session.awaits, session.awaits_synced)
+            self.outbox.hand_synced(data, session.awaits, session.awaits_synced)
         else:
-            self._outbox.hand(data, session.awaits)
+            super()._pass(data)
 
     def handed(self) -> None:
         """Note that all answers there are were given to the gate."""
         self.session.awaits_synced = 0
-
-    def _deliver(self, data: bytes) -> None:
-        if not self._held.startswith(data):
-            raise Violation("answers in order", f"client {self.number}: {data[:80]!r}")
-        del self._held[: len(data)]
-        self._received_size += len(data)
-        while self._promises and self._promises[0][0] <= self._received_size:
-            self._delivered(self._promises.pop(0)[1])
-
-    def close(self, now_ms: int) -> None:
-        """End the connection; answers not delivered are lost."""
-        self._outbox.discard()
-        self._held.clear()
-        self.session.closed(now_ms)
