@@ -324,7 +324,8 @@ class RandomVerbs:
         """Give a job another body."""
         jobs = self.site.yard.jobs.all()
         if jobs:
-            move.set_body(self.site.yard, self.random.choice(jobs), self._body(), self.site.now_ms)
+            job = self.random.choice(jobs)
+            move.set_body(self.site.yard, job, self._body(), job.codec, self.site.now_ms)
 
     def change_rules(self) -> None:
         """Set what holds a queue or a group back, mostly so that it soon lets go."""

@@ -9,7 +9,7 @@ Refusals come before any effect: a job that may not enter takes no seq, no order
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.flows import is_suspended
@@ -22,7 +22,19 @@ from jobyard.errors import CostExceeds, Duplicate, IdExhausted
 from jobyard.journal.record import ENTRY_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Fields, Member, member_field, size_of
 from jobyard.model.glide import COST_DEFAULT, EXPECTANT, GlidePart, LaneLimits
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, GONE, LEASED, RAW, READY, Job
+from jobyard.model.job import (
+    BLOCKED,
+    DEAD,
+    DELAYED,
+    DONE,
+    GLIDE,
+    GONE,
+    GZIP,
+    LEASED,
+    RAW,
+    READY,
+    Job,
+)
 from jobyard.model.lane import lane_of, part_of
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import BACKOFF_PLAIN, LIFO, Policy
@@ -215,10 +227,14 @@ def free_seq(yard: Yard, queue: Queue, seq: i64) -> i64:
     return seq
 
 
+def codec_of(data: bytes) -> u8:
+    """Return how data are written; whether they are JSON is asked where a job crosses over."""
+    return GZIP if data[:3] == b"gz:" else RAW
+
+
 def wish_for(yard: Yard, adding: Adding, *, is_expectant: bool = False) -> Wish:
     """Return what a description asks of the yard; the order in its lane comes with the entry."""
-    # What data is, is looked at where a job crosses over to another door.
-    wish = Wish(GLIDE, RAW, adding.data)
+    wish = Wish(GLIDE, codec_of(adding.data), adding.data)
     wish.rank = adding.priority
     if not is_expectant:
         wish.delay_ms = adding.delay_ms

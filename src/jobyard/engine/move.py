@@ -1,6 +1,6 @@
 """The verbs for jobs that no one runs: kicked awake, revived, reordered, changed, removed."""
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from jobyard.engine import bus, flows, letters
 from jobyard.engine.queues import drop_if_idle
@@ -216,8 +216,8 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
     serve_lane(yard, job, now_ms)
 
 
-def set_body(yard: Yard, job: Job, body: bytes, now_ms: i64) -> None:
-    """Give a job another body."""
+def set_body(yard: Yard, job: Job, body: bytes, codec: u8, now_ms: i64) -> None:
+    """Give a job another body, and note how that is written."""
     journal = yard.journal
     if not yard.bodies.admits(len(body)):
         raise YardFull
@@ -227,6 +227,7 @@ def set_body(yard: Yard, job: Job, body: bytes, now_ms: i64) -> None:
     roster = job.queue.roster
     if roster is not None and job.state != DONE:
         roster.bytes += len(body) - i64(job.size)
+    job.codec = codec
     if journal.is_on:
         journal.append_body(job, body)
     else:

@@ -44,6 +44,8 @@ TOPICS: Final = 4
 RAW: Final = 0
 MSGPACK: Final = 1
 JSON: Final = 2
+# As clients of glide-mq write what is long: `gz:`, and then in base64 a gzip of some other text.
+GZIP: Final = 3
 
 
 def counts_attempts(family: u8) -> bool:

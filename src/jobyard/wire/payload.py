@@ -7,17 +7,21 @@ claims to be is shown as text, or as {"$base64": ...} where it is no text either
     raw      JSON if it parses, else UTF-8 text, else {"$base64"}
     msgpack  bin and ext are {"$base64"}, undefined is left out, keys are printed, NaN is null
     json     itself; as MessagePack, integers beyond 32 bits are float64
+    gzip     what is in it, as raw; a text where it cannot be opened, or holds more than 1 MiB
 """
 
 import json
-from base64 import b64encode
+import zlib
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
 from math import isfinite
 from typing import Final, final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
-from jobyard.model.job import MSGPACK, RAW
+from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
+from jobyard.wire.json_read import is_json
 from jobyard.wire.msgpack import (
     DEPTH_MAX,
     KIND_ARRAY,
@@ -44,12 +48,29 @@ from jobyard.wire.msgpack import (
 )
 from jobyard.wire.msgpack_write import encode
 
+_GZIP_MARK: Final = b"gz:"
+# A few bytes may hold gigabytes; clients of glide-mq open no more than this either.
+_GZIP_MAX: Final = 1 << 20
+# For zlib: a gzip with its head, of any window.
+_GZIP_BITS: Final = 31
+
+
+def codec_of(data: bytes) -> u8:
+    """Return how data are written that came as text or bytes at a door that does not say."""
+    if is_json(data):
+        return JSON
+    return GZIP if data.startswith(_GZIP_MARK) else RAW
+
 
 def to_json(codec: i64, body: bytes) -> bytes:
     """Return a body as JSON text."""
     if codec == MSGPACK:
         return _msgpack_to_json(body)
-    if codec != RAW or parse_json(body) is not NO_JSON:
+    if codec == GZIP:
+        body = _unzipped(body)
+    elif codec != RAW:
+        return body
+    if parse_json(body) is not NO_JSON:
         return body
     text = _text_or_none(body)
     if text is None:
@@ -60,7 +81,7 @@ def to_json(codec: i64, body: bytes) -> bytes:
 def to_raw(codec: i64, body: bytes) -> bytes:
     """Return a body as a client gets it that knows only bytes."""
     if codec != MSGPACK:
-        return body
+        return _unzipped(body) if codec == GZIP else body
     end: i64 = len(body)
     if skip(body, 0, end) == end and kind_of(body, 0) == KIND_BIN:
         return body[content_start(body, 0) :]
@@ -71,11 +92,24 @@ def to_msgpack(codec: i64, body: bytes) -> bytes:
     """Return a body as one MessagePack value."""
     if codec == MSGPACK:
         return body
+    if codec == GZIP:
+        body = _unzipped(body)
     value = parse_json(body)
     if value is not NO_JSON:
         return encode(value)
     text = _text_or_none(body)
     return encode({"$base64": b64encode(body).decode()} if text is None else text)
+
+
+def _unzipped(body: bytes) -> bytes:
+    """Return what a gzip holds, or the body where that is not to be had."""
+    try:
+        zipped = b64decode(body[len(_GZIP_MARK) :], validate=True)
+        unzip = zlib.decompressobj(_GZIP_BITS)
+        content = unzip.decompress(zipped, _GZIP_MAX + 1)
+    except (NotBase64, zlib.error):
+        return body
+    return content if unzip.eof and len(content) <= _GZIP_MAX else body
 
 
 def _text_or_none(body: bytes) -> str | None:

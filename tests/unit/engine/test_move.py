@@ -16,7 +16,7 @@ from jobyard.engine.move import (
 )
 from jobyard.errors import NotFound, YardFull
 from jobyard.model.extra import UNKNOWN, Extra
-from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, Policy
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
@@ -250,7 +250,7 @@ def test_a_job_with_another_body_is_the_same_job(old: int, new: int) -> None:
     fail(site.yard, job, "no", site.now_ms, delay_ms=9000)
     for fill in (b"m", b"n"):
         # Twice in one batch: the first of them never gets a place.
-        set_body(site.yard, job, fill * new, site.now_ms)
+        set_body(site.yard, job, fill * new, RAW, site.now_ms)
     site.commit()
     assert site.bodies.fetch(job) == b"n" * new
     where = job.place & 0xFFFFFFFF
@@ -282,7 +282,7 @@ def test_a_body_that_does_not_fit_changes_nothing() -> None:
     site = OpenYard(budget=300)
     job = site.enter(b"12345")
     with pytest.raises(YardFull):
-        set_body(site.yard, job, b"x" * 301, site.now_ms)
+        set_body(site.yard, job, b"x" * 301, RAW, site.now_ms)
     assert site.bodies.fetch(job) == b"12345"
     recount(site.yard)
 
@@ -302,7 +302,7 @@ def test_a_job_whose_body_was_changed_stays_gone_whatever_segment_goes_first() -
         keep = [site.enter(b"k" * 900) for _ in range(2)]
         for body in (b"second", b"third"):
             roll(site)
-            set_body(site.yard, job, body, site.now_ms)
+            set_body(site.yard, job, body, RAW, site.now_ms)
             keep.append(site.enter(b"k" * 900))
         roll(site)
         erase(site.yard, job, site.now_ms)

@@ -1,19 +1,20 @@
 import json
 import math
 import struct
-from base64 import b64decode
+import zlib
+from base64 import b64decode, b64encode
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobyard.model.job import JSON, MSGPACK, RAW
+from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
 from jobyard.wire.msgpack import DEPTH_MAX, Ext, decode, skip
 from jobyard.wire.msgpack_write import Raw, encode
-from jobyard.wire.payload import to_json, to_msgpack, to_raw
+from jobyard.wire.payload import codec_of, to_json, to_msgpack, to_raw
 from tests.support.msgpack_values import FRAMES, same
 
-CODECS = st.sampled_from([RAW, MSGPACK, JSON])
+CODECS = st.sampled_from([RAW, MSGPACK, JSON, GZIP])
 UNDEFINED = Raw(b"\xd4\0\0")
 
 JSON_VALUES = st.recursive(
@@ -191,3 +192,50 @@ def test_any_bytes_become_something_well_formed(codec: int, body: bytes) -> None
         json.loads(text.decode())
     if codec != MSGPACK:
         assert skip(packed, 0, len(packed)) == len(packed)
+
+
+# --- gzip
+
+
+def gz(content: bytes) -> bytes:
+    zipper = zlib.compressobj(wbits=31)
+    return b"gz:" + b64encode(zipper.compress(content) + zipper.flush())
+
+
+@pytest.mark.parametrize(
+    ("data", "codec"),
+    [(b'{"a":1}', JSON), (b" 7", JSON), (gz(b"1"), GZIP), (b"gz:", GZIP), (b"gz", RAW), (b"", RAW)],
+)
+def test_what_a_door_of_text_is_given_tells_how_it_is_written(data: bytes, codec: int) -> None:
+    assert codec_of(data) == codec
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [(b'{"a": [1]}', {"a": [1]}), (b"words", "words"), (b"", ""), (b"\xff", {"$base64": "/w=="})],
+)
+def test_what_is_zipped_is_shown_as_what_it_holds(content: bytes, value: object) -> None:
+    assert to_raw(GZIP, gz(content)) == content
+    assert json.loads(to_json(GZIP, gz(content))) == value
+    assert opened(to_msgpack(GZIP, gz(content))) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"gz:",
+        b"gz:AAAA",
+        b"gz:no base64!",
+        gz(b"cut short")[:-8],
+        # A bomb: what it holds is never made.
+        gz(b" " * ((1 << 20) + 1)),
+    ],
+)
+def test_what_cannot_be_opened_is_a_text(body: bytes) -> None:
+    assert to_raw(GZIP, body) == body
+    assert to_json(GZIP, body) == b'"' + body + b'"'
+    assert opened(to_msgpack(GZIP, body)) == body.decode()
+
+
+def test_as_much_as_a_megabyte_is_opened() -> None:
+    assert to_raw(GZIP, gz(b" " * (1 << 20))) == b" " * (1 << 20)

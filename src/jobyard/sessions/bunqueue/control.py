@@ -38,7 +38,21 @@ from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import UNKNOWN
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GONE,
+    JSON,
+    LEASED,
+    MSGPACK,
+    RAW,
+    READY,
+    Job,
+)
 from jobyard.model.queue import Queue
 from jobyard.model.rules import DAY_MS, NO_LIMIT, Settings
 from jobyard.sessions.bunqueue import options
@@ -59,7 +73,7 @@ from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import created_ms, ids_value, state_text
 from jobyard.wire.msgpack_read import Fields
-from jobyard.wire.payload import to_raw
+from jobyard.wire.payload import to_json, to_raw
 
 WAIT_MS_DEFAULT: Final = 30_000
 WAIT_MS_MAX: Final = 600_000
@@ -100,12 +114,17 @@ def update(session: BunqueueSession, request: Request) -> Answer:
     if job is None or job.state in (DEAD, DONE):
         raise Refused("Job not found or cannot be updated")
     body = options.job_data(request.fields)
-    if job.codec != MSGPACK:
-        body = to_raw(MSGPACK, body)
-    else:
-        old = session.yard.bodies.fetch(job)
+    codec = JSON
+    if job.family == BUNQUEUE:
+        old = session.yard.bodies.fetch(job) if job.codec == MSGPACK else None
         body = body if old is None else with_kin(old, body)
-    set_body(session.yard, job, body, request.now_ms)
+        codec = MSGPACK
+    elif job.family == BEANSTALK:
+        body = to_raw(MSGPACK, body)
+        codec = RAW
+    else:
+        body = to_json(MSGPACK, body)
+    set_body(session.yard, job, body, codec, request.now_ms)
     return {}
 
 

@@ -386,7 +386,7 @@ def sign(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
     told: dict[str, object] = {"__parentId": id_text(parent), "__parentQueue": parent.queue.name}
     signed = map_with(body, told)
     if signed != body:
-        set_body(yard, child, signed, now_ms)
+        set_body(yard, child, signed, MSGPACK, now_ms)
 
 
 def disown(yard: Yard, parent: Job, child: Job) -> None:

@@ -16,7 +16,7 @@ from jobyard.engine.glide_take import beat
 from jobyard.engine.move import revive, set_body
 from jobyard.engine.queues import copy_settings, open_queue, set_settings
 from jobyard.engine.yard import Yard
-from jobyard.errors import NotFound, Refused, StorageFull
+from jobyard.errors import NotFound
 from jobyard.model.extra import (
     DROPPED,
     PROGRESS,
@@ -28,7 +28,7 @@ from jobyard.model.extra import (
     overlay_field,
 )
 from jobyard.model.glide import GlidePart
-from jobyard.model.job import DEAD, DELAYED, GLIDE, JSON, RAW, READY, Job
+from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.rules import NO_LIMIT
 from jobyard.model.shelves import STAGED, STREAM
@@ -37,7 +37,7 @@ from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import bytes_of, text_of
 from jobyard.sessions.glidemq.projection_sets import PRIORITY_SHIFT, is_scheduled
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
-from jobyard.wire.json_read import is_json
+from jobyard.wire.payload import codec_of
 
 _SCORE_MAX: Final = float(1 << 54)
 
@@ -99,13 +99,7 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
 
 def set_data(yard: Yard, job: Job, data: bytes, now_ms: i64) -> None:
     """Give a job other data; with it goes how it is written, for the other doors."""
-    before = job.codec
-    job.codec = JSON if is_json(data) else RAW
-    try:
-        set_body(yard, job, data, now_ms)
-    except (Refused, StorageFull):
-        job.codec = before
-        raise
+    set_body(yard, job, data, codec_of(data), now_ms)
 
 
 def _set_label(part: GlidePart, name: bytes, value: bytes) -> None:

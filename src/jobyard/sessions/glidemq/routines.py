@@ -75,6 +75,7 @@ class AddRoutine(Routine):
         if queue is None:
             return False
         wish.body = given[0]
+        wish.codec = glide.codec_of(wish.body)
         wish.own_ms = ts
         events = door.events
         events.ring_of(self._name)

@@ -4,7 +4,7 @@ import pytest
 
 from jobyard.engine.put import put
 from jobyard.engine.queues import open_queue
-from jobyard.model.job import BEANSTALK, JSON, RAW
+from jobyard.model.job import BEANSTALK, GZIP, JSON, RAW
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
@@ -259,10 +259,10 @@ def test_new_data_is_told_to_other_doors_as_what_it_is() -> None:
     job = library.site.yard.jobs.get(1)
     assert job is not None
     library.client.ask("HSET", library.key("job:1"), "data", "gz:AAAA")
-    assert (job.codec, job.body) == (RAW, b"gz:AAAA")
+    assert (job.codec, job.body) == (GZIP, b"gz:AAAA")
     library = Library(library.site.reboot())
     job = library.site.yard.jobs.get(1)
     assert job is not None
-    assert job.codec == RAW
+    assert job.codec == GZIP
     library.client.ask("HSET", library.key("job:1"), "data", "[1]")
     assert job.codec == JSON
