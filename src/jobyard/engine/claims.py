@@ -22,7 +22,7 @@ from jobyard.engine.claim_setup import (
     send_tidings,
     set_queue_config,
 )
-from jobyard.engine.end import fail, finish, release, touch
+from jobyard.engine.end import bury, fail, finish, release, touch
 from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.logs import erase_seqs
@@ -54,6 +54,7 @@ __all__ = [
     "drop_topic_queue",
     "extend",
     "forget_idle",
+    "give_up",
     "lease_name",
     "nack",
     "node_book",
@@ -78,6 +79,11 @@ CLAIM_SIZE_MAX: Final = 64 << 20
 
 # Jobs that are looked at together.
 _SLICE: Final = 1024
+
+# How runs end.
+_DONE: Final = 0
+_BACK: Final = 1
+_UP: Final = 2
 
 
 @final
@@ -289,7 +295,7 @@ def ack(
     """Finish jobs that are leased to a node, all in one batch."""
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _end_runs(yard, leases, ended, 0, now_ms, is_done=True)
+    _end_runs(yard, leases, ended, _DONE, 0, now_ms)
     return ended
 
 
@@ -302,26 +308,44 @@ def nack(
     delay_ms: i64,
     now_ms: i64,
 ) -> Ended:
-    """Give back jobs that are leased to a node, now or after a delay.
+    """Give back jobs that are leased to a node, now or after a delay, -1 where none was named.
 
-    To a job whose family counts attempts this is one, and it may be the last.
+    To a job whose family counts attempts this is one, and it may be the last; it waits as it was
+    put to where no delay is named.
     """
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _end_runs(yard, leases, ended, delay_ms, now_ms, is_done=False)
+    _end_runs(yard, leases, ended, _BACK, delay_ms, now_ms)
+    return ended
+
+
+def give_up(
+    yard: Yard,
+    queue: Queue,
+    node: str,
+    seqs: list[int],
+    lease_ids: list[str] | None,
+    now_ms: i64,
+) -> Ended:
+    """Lay jobs aside that are leased to a node: dead letters where the queue has any, else dead."""
+    ended = Ended()
+    leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
+    _end_runs(yard, leases, ended, _UP, 0, now_ms)
     return ended
 
 
 def _end_runs(
-    yard: Yard, leases: list[Lease], ended: Ended, delay_ms: i64, now_ms: i64, *, is_done: bool
+    yard: Yard, leases: list[Lease], ended: Ended, how: int, delay_ms: i64, now_ms: i64
 ) -> None:
-    """End many runs in one batch: their jobs are done, or given back."""
+    """End many runs in one batch: their jobs are done, given back, or given up."""
     _begin_many(yard, leases)
     try:
         for lease in leases:
             try:
-                if is_done:
+                if how == _DONE:
                     finish(yard, lease.job, now_ms)
+                elif how == _UP:
+                    bury(yard, lease.job, lease.job.rank, now_ms)
                 else:
                     _give_back(yard, lease.job, delay_ms, now_ms)
             except (YardFull, StorageFull):

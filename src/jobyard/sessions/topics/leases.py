@@ -206,11 +206,20 @@ def nack(door: TopicsDoor, call: Call) -> None:
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     node, seqs, names = _leases(fields)
-    delay_ms = whole(fields, b"delay_ms", 0)
+    delay_ms = whole(fields, b"delay_ms", -1)
     if delay_ms > DELAY_MS_MAX:
         raise invalid(f"delay_ms must be at most {DELAY_MS_MAX}")
     ended = claims.nack(door.yard, queue, node, seqs, names, delay_ms, call.now_ms)
     _answer_ended(call, queue, b',"nacked":', ended)
+
+
+def dead_letter(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/dead-letter."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node, seqs, names = _leases(fields)
+    ended = claims.give_up(door.yard, queue, node, seqs, names, call.now_ms)
+    _answer_ended(call, queue, b',"dead_lettered":', ended)
 
 
 def extend(door: TopicsDoor, call: Call) -> None:

@@ -423,10 +423,12 @@ _NACK: Final[Schema] = {
             "type": ["integer", "null"],
             "minimum": 0,
             "maximum": leases.DELAY_MS_MAX,
-            "description": "When the jobs may be claimed again, from now.",
+            "description": "When the jobs may be claimed again, from now. Where it is not given, "
+            "jobs of doors that count attempts wait as they were put to, others come at once.",
         },
     },
 }
+_GIVE_UP: Final[Schema] = {**_ACK, "title": "DeadLetter"}
 _EXTEND: Final[Schema] = {
     "title": "Extend",
     "type": "object",
@@ -562,6 +564,9 @@ SHAPES: Final[dict[str, Shape]] = {
     ),
     f"POST {_ONE}/ack": _queue_call(_ACK, _ended("Acked", "acked"), needs_body=True),
     f"POST {_ONE}/nack": _queue_call(_NACK, _ended("Nacked", "nacked"), needs_body=True),
+    f"POST {_ONE}/dead-letter": _queue_call(
+        _GIVE_UP, _ended("DeadLettered", "dead_lettered"), needs_body=True
+    ),
     f"POST {_ONE}/extend": _queue_call(_EXTEND, _EXTENDED, needs_body=True),
     f"POST {_ONE}/redrive": Shape(
         _REDRIVE, answers={200: _counted("Redriven", "redriven")}, refusals=(*_QUEUE, 422)

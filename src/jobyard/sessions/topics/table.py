@@ -46,6 +46,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("POST", f"{one}/claim", leases.claim, TAKE, "Lease jobs"),
         ("POST", f"{one}/ack", leases.ack, WRITE, "Finish leased jobs"),
         ("POST", f"{one}/nack", leases.nack, WRITE, "Give leased jobs back"),
+        ("POST", f"{one}/dead-letter", leases.dead_letter, WRITE, "Give leased jobs up"),
         ("POST", f"{one}/extend", leases.extend, WRITE, "Keep leased jobs for longer"),
         ("POST", f"{one}/redrive", leases.redrive, WRITE, "Bring dead letters back"),
         ("POST", f"{one}/purge", leases.purge, DELETE, "Remove dead letters"),

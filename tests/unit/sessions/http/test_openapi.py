@@ -301,6 +301,8 @@ def _walk_queue(walk: Walk) -> None:
     walk.topic("claim", {"node": "w", "max": 9, "lease_ms": 1})
     assert walk.ask("GET", "/v0/topics/q").json["queue"]["in_flight"] > 0
     walk.topic("diff", {"include_tags": True})
+    gone = walk.topic("dead-letter", {"node": "w", "seqs": [4, 99]})
+    assert (gone["dead_lettered"], gone["skipped"]) == (1, [99])
     walk.topic("redrive", {"max": 1})
     walk.topic("purge", {})
     walk.topic("delete", {"match": "t"})

@@ -55,7 +55,7 @@ PATHS = st.sampled_from(
     [
         ("POST", ""), ("POST", "/diff"), ("POST", "/delete"), ("POST", "/claim"), ("POST", "/ack"),
         ("POST", "/nack"), ("POST", "/extend"), ("POST", "/redrive"), ("POST", "/purge"),
-        ("PUT", ""),
+        ("PUT", ""), ("POST", "/dead-letter"),
     ]
 )  # fmt: skip
 

@@ -145,13 +145,44 @@ def test_a_nack_is_a_failed_attempt_of_a_job_of_bunqueue(site: BareTopics, api: 
     producer = site.bunqueue()
     job_id = producer.push("q", 1, maxAttempts=2)
     api.claim("q")
-    body: dict[str, object] = {"node": "w", "seqs": [1]}
+    body: dict[str, object] = {"node": "w", "seqs": [1], "delay_ms": 0}
     assert api.ok("q/nack", body)["nacked"] == 1
     assert api.claim("q")["count"] == 1
     assert api.ok("q/nack", body)["nacked"] == 1
     assert producer.state(job_id) == "failed"
     assert api.claim("q")["claimed"] == []
     producer.close()
+
+
+def test_a_job_that_is_given_up_is_dead_and_can_be_driven_back(
+    site: BareTopics, api: Caller, queue: str
+) -> None:
+    api.write(queue, 1)
+    producer = site.bunqueue()
+    job_id = producer.push("q", 2, maxAttempts=3)
+    api.claim(queue, max=2)
+    answer = api.ok("q/dead-letter", {"node": "w", "seqs": [1, 2, 3]})
+    assert (answer["dead_lettered"], answer["skipped"], answer["in_flight"]) == (2, [3], 0)
+    [first, second] = producer.ok("Dlq", queue="q")["entries"]
+    assert (first["job"]["data"], second["job"]["id"], second["reason"]) == (1, job_id, "buried")
+    assert api.ok("q/redrive", {})["redriven"] == 2
+    assert [one["deliveries"] for one in api.claim(queue, max=2)["claimed"]] == [2, 2]
+    assert producer.ok("GetJob", id=job_id)["job"]["attempts"] == 0
+    site.check()
+
+
+def test_a_job_that_is_given_up_becomes_a_dead_letter(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", max_deliveries=5, dead_letter="q.dlq")
+    api.write("q", 1)
+    api.claim("q")
+    other = {"node": "v", "seqs": [1]}
+    assert api.ok("q/dead-letter", other)["skipped"] == [1]
+    body = {"node": "w", "seqs": [1]}
+    assert api.ok("q/dead-letter", body)["dead_lettered"] == 1
+    assert api.state("q")["queue"]["dead_lettered"] == 1
+    assert [one["data"] for one in api.diff("q.dlq")["records"]] == [1]
+    assert api.ok("q/dead-letter", body)["skipped"] == [1]
+    site.check()
 
 
 def test_jobs_of_all_doors_are_read_in_order(site: BareTopics, api: Caller, queue: str) -> None:

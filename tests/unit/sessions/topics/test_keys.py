@@ -38,6 +38,7 @@ CALLS: list[tuple[str, str, object, str]] = [
     ("POST", "/v0/topics/new.log", WRITE, "w"),
     ("POST", "/v0/topics/a.queue/ack", {"node": "n", "seqs": []}, "w"),
     ("POST", "/v0/topics/a.queue/nack", {"node": "n", "seqs": []}, "w"),
+    ("POST", "/v0/topics/a.queue/dead-letter", {"node": "n", "seqs": []}, "w"),
     ("POST", "/v0/topics/a.queue/extend", {"node": "n", "seqs": [], "lease_ms": 1}, "w"),
     ("POST", "/v0/topics/a.queue/redrive", {}, "w"),
     ("POST", "/v0/topics/a.queue/claim", {"node": "n"}, "rw"),

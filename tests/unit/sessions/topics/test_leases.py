@@ -7,7 +7,7 @@ import pytest
 from tests.support.bare_topics import BareTopics, Caller
 from tests.support.memory_storage import MemoryStorage
 
-CALLS = ("claim", "ack", "nack", "extend", "redrive", "purge")
+CALLS = ("claim", "ack", "nack", "dead-letter", "extend", "redrive", "purge")
 
 
 @pytest.fixture

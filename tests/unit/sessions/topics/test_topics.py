@@ -290,6 +290,7 @@ def test_a_topic_that_is_not_there(api: Caller) -> None:
         ("POST", "/claim", {"node": "w"}),
         ("POST", "/ack", {"node": "w", "seqs": []}),
         ("POST", "/nack", {"node": "w", "seqs": []}),
+        ("POST", "/dead-letter", {"node": "w", "seqs": []}),
         ("POST", "/extend", {"node": "w", "seqs": [], "lease_ms": 1}),
         ("POST", "/redrive", {}),
         ("POST", "/purge", {}),
