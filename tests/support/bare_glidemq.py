@@ -111,8 +111,11 @@ class BareGlidemq:
         password: bytes = b"",
         segment_size: int = SEGMENT_SIZE,
         budget: int = 1 << 30,
+        site: OpenYard | None = None,
     ) -> None:
-        self.site = OpenYard(storage, now_ms, segment_size=segment_size, budget=budget)
+        if site is None:
+            site = OpenYard(storage, now_ms, segment_size=segment_size, budget=budget)
+        self.site = site
         self.yard = self.site.yard
         self.now_ms = now_ms
         self.door = GlidemqDoor(self.yard, FixedFacts(), now_ms)

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, flows, letters, schedule
 from jobyard.engine.dead import trim_dead
-from jobyard.engine.move import erase
+from jobyard.engine.move import erase, is_revoked
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, tell_holder
 from jobyard.engine.yard import Yard
@@ -175,6 +175,7 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     """
     policy = job.policy
     attempts: i64 = i64(job.attempts) + 1
+    is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
     if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
         return

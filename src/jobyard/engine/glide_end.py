@@ -18,7 +18,7 @@ from jobyard.journal.record import RELEASED
 from jobyard.model.end import End
 from jobyard.model.extra import Outcome
 from jobyard.model.item import Item
-from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, READY, Job, counts_attempts
+from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, MSGPACK, READY, Job, counts_attempts
 from jobyard.model.line import Line
 from jobyard.model.queue import Lease, Queue
 
@@ -59,7 +59,7 @@ def is_held_by(job: Job, stamp: i64) -> bool:
 
 
 def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
-    """End a run well."""
+    """End a run well; what it came to is told as text, for other families as MessagePack."""
     if not is_held(job, entry):
         raise NotHeld
     complete_held(yard, job, returnvalue, keep, now_ms)
@@ -69,12 +69,12 @@ def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: 
     """End a run well, of which the caller has seen that it may."""
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
-    kept: i64 = ends.KEEP_AS_ASKED
-    if job.family == GLIDE:
-        kept = 1 if keep.is_kept else ends.KEEP_NOT
+    if job.family != GLIDE:
+        ends.complete(yard, job, returnvalue, MSGPACK, ends.KEEP_AS_ASKED, now_ms)
+        return
+    kept: i64 = 1 if keep.is_kept else ends.KEEP_NOT
     ends.complete(yard, job, returnvalue, JSON, kept, now_ms)
-    if job.family == GLIDE:
-        _trim(yard, queue, queue.done, keep, now_ms)
+    _trim(yard, queue, queue.done, keep, now_ms)
 
 
 def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure

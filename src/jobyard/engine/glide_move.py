@@ -248,11 +248,8 @@ def set_labels(yard: Yard, job: Job, part: GlidePart) -> None:
 
 def copy_part(job: Job) -> GlidePart:
     """Return the rare parts of a job, to be changed and set; without its overlay."""
-    part = GlidePart()
     extra = job.extra
-    if extra is not None and extra.glide is not None:
-        part.fill(extra.glide.encode(), 0, 0)
-    return part
+    return GlidePart() if extra is None or extra.glide is None else extra.glide.copy()
 
 
 # -- many jobs ---------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from mypy_extensions import i64
 
 from jobyard.engine.glide import entry_of, tables_of
 from jobyard.engine.lists import jobs_in
+from jobyard.engine.move import is_revoked
 from jobyard.engine.shelving import reopen
 from jobyard.engine.take import arm_gate, lay_expired, take_from, take_job
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotHeld
-from jobyard.model.glide import REVOKED
 from jobyard.model.job import GLIDE, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Book, Lease, Queue, Waiter
@@ -138,10 +138,7 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
     elif lease.terms.door != GLIDE or (not lease.terms.is_list and entry != entry_of(job)):
         return IS_BUSY
     lease.beat_ms = now_ms
-    extra = job.extra
-    if extra is not None and extra.glide is not None and extra.glide.flags & REVOKED:
-        return IS_REVOKED
-    return ACTIVE
+    return IS_REVOKED if is_revoked(job) else ACTIVE
 
 
 def _is_expired(job: Job, now_ms: i64) -> bool:

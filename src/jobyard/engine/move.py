@@ -28,8 +28,10 @@ from jobyard.model.extra import (
     Fields,
     Member,
     Outcome,
+    glide_field,
     member_field,
 )
+from jobyard.model.glide import REVOKED
 from jobyard.model.job import (
     BLOCKED,
     DEAD,
@@ -94,9 +96,12 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     move.due_ms = now_ms
     move.shelf = STREAM
     settled: list[int] = []
+    fields = Fields()
+    if is_revoked(job):
+        _pardon(job, fields)
+        move.news = fields.done()
     if counts_attempts(job.family):
         move.stamp = yard.new_place(job, now_ms)
-        fields = Fields()
         if yard.names.has_lost_key(job):
             fields.begin(KEY_DROPPED, 0)
         if job.state == DEAD:
@@ -137,6 +142,8 @@ def revive(yard: Yard, job: Job, now_ms: i64, shelf: i64 = STREAM) -> None:
         extra.last_lease = 0
         fields = Fields()
         fields.numbers(RETRIES, (extra.retries + 1, now_ms), b"")
+        if is_revoked(job):
+            _pardon(job, fields)
         if yard.names.has_lost_key(job):
             fields.begin(KEY_DROPPED, 0)
         settled = _settle_members(yard, extra, fields)
@@ -149,6 +156,21 @@ def revive(yard: Yard, job: Job, now_ms: i64, shelf: i64 = STREAM) -> None:
         yard.bodies.wake(job)
     tell(yard, bus.RETRIED, job, before, now_ms)
     offer(yard, job.queue, now_ms)
+
+
+def is_revoked(job: Job) -> bool:
+    """Tell whether a job is not to run any more."""
+    extra = job.extra
+    return extra is not None and extra.glide is not None and extra.glide.flags & REVOKED != 0
+
+
+def _pardon(job: Job, fields: Fields) -> None:
+    """Write down that a job may run again: who brings it back wants that."""
+    extra = job.more()
+    assert extra.glide is not None
+    part = extra.glide.copy()
+    part.flags &= ~REVOKED
+    glide_field(fields, part)
 
 
 def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:

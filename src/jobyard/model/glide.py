@@ -126,6 +126,12 @@ class GlidePart:
             out.write(text)
         return out.getvalue()
 
+    def copy(self) -> GlidePart:
+        """Return another of the same, without its overlay."""
+        part = GlidePart()
+        part.fill(self.encode(), 0, 0)
+        return part
+
     def fill(self, data: bytes, at: i64, offset_ms: i64) -> None:
         """Take on what `encode` wrote down at `at`; times in it are moved by `offset_ms`."""
         self.order = read_i64_le(data, at)

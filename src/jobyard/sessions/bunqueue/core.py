@@ -15,7 +15,7 @@ from jobyard.model.extra import (
     OPEN,
     Extra,
 )
-from jobyard.model.job import BUNQUEUE, DEAD, DONE, MSGPACK, Job
+from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, JSON, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue, Terms
@@ -26,6 +26,7 @@ from jobyard.sessions.bunqueue.request import Pull
 from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
 from jobyard.wire.msgpack import array_header, skip
 from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
+from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
@@ -432,11 +433,19 @@ def ack(session: BunqueueSession, request: Request) -> None:
         session.answer(request.req_id, already_final())
         return
     check_lease(session, job, name, token)
-    complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+    _complete(session.yard, job, result, keep, request.now_ms)
     session.door.completed_count += 1
     frame = session.begin_ok(request.req_id, 0)
     session.end_ok(frame, request.req_id)
     session.wait_for(job.batch)
+
+
+def _complete(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> None:
+    """End a run well; what it came to is kept as the family of the job writes it."""
+    if job.family == GLIDE:
+        complete(yard, job, to_json(MSGPACK, result) if result else b"", JSON, keep, now_ms)
+    else:
+        complete(yard, job, result, MSGPACK, keep, now_ms)
 
 
 def already_final() -> dict[str, object]:
@@ -466,7 +475,7 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
         keep: i64 = KEEP_NOT if is_removed else KEEP_AS_ASKED
         result = results[i] if results is not None else b""
         try:
-            complete(session.yard, job, result, MSGPACK, keep, request.now_ms)
+            _complete(session.yard, job, result, keep, request.now_ms)
         except (YardFull, StorageFull):
             # Those before it have ended, and must not be asked for again.
             ignored.append(i)

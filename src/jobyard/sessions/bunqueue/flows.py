@@ -16,13 +16,14 @@ from jobyard.engine.move import remove
 from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.errors import Refused, YardFull
 from jobyard.model.extra import DROPPED, FAILED, IGNORED, OPEN, SETTLED, Extra, Member
-from jobyard.model.job import BLOCKED, BUNQUEUE, DONE, LEASED, Job
+from jobyard.model.job import BLOCKED, BUNQUEUE, DONE, LEASED, RAW, Job
 from jobyard.sessions.bunqueue import kin, options
 from jobyard.sessions.bunqueue.ids import find_job, id_text, token_number
-from jobyard.sessions.bunqueue.shape import job_value
-from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
+from jobyard.sessions.bunqueue.shape import job_value, result_of
+from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of, skip
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import Raw
+from jobyard.wire.payload import to_msgpack
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
@@ -286,19 +287,24 @@ def children_values(session: BunqueueSession, request: Request) -> Answer:
         names = set(kin.marked_names(job, b"childrenIds"))
         for member in _members(job):
             result = _result_of(session.yard, member)
-            if result and _is_named(member.label, names):
-                values[member.label] = Raw(result)
+            if result is not None and _is_named(member.label, names):
+                values[member.label] = result
     return {"data": {"values": values}}
 
 
-def _result_of(yard: Yard, member: Member) -> bytes:
-    if member.state == SETTLED:
-        return member.value
-    # It may have come to a good end after all, when nobody waited for it any more.
+def _result_of(yard: Yard, member: Member) -> Raw | None:
     child = yard.jobs.get(member.child_id)
+    if member.state == SETTLED:
+        value = member.value
+        if child is not None:
+            return result_of(child, value)
+        # Of one that is gone it is not known how it wrote: if not so, then as glide-mq does.
+        is_ours = skip(value, 0, len(value)) == len(value)
+        return Raw(value if is_ours else to_msgpack(RAW, value)) if value else None
+    # It may have come to a good end after all, when nobody waited for it any more.
     if member.state == DROPPED or child is None or child.state != DONE:
-        return b""
-    return child.outcome().result
+        return None
+    return result_of(child, child.outcome().result)
 
 
 def _is_named(label: str, names: set[str]) -> bool:

@@ -86,7 +86,7 @@ def _time_of(job: Job) -> i64:
     return job.stamp >> STAMP_SHIFT
 
 
-def _has_own_name(job: Job) -> bool:
+def has_own_name(job: Job) -> bool:
     """Tell whether a job has another id than ours; those of glide-mq are names of that door."""
     extra = job.extra
     return extra is not None and extra.custom_id != "" and job.family != GLIDE
@@ -113,7 +113,7 @@ def write_uuid(out: BytesWriter, job: Job) -> None:
 def id_bytes(job: Job) -> bytes:
     """Return the id by which clients know a job."""
     extra = job.extra
-    if extra is not None and _has_own_name(job):
+    if extra is not None and has_own_name(job):
         return extra.custom_id.encode()
     out = BytesWriter()
     write_uuid(out, job)
@@ -153,7 +153,7 @@ def find_job(yard: Yard, name: bytes) -> Job | None:
             job is not None
             and _number8(name, 0) == _time_of(job) >> 16
             and _number4(name, 9) == _time_of(job) & 0xFFFF
-            and not _has_own_name(job)
+            and not has_own_name(job)
         ):
             return job
     custom = yard.names.custom

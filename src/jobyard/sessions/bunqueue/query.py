@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, page, prioritized_count
 from jobyard.engine.queues import settings_of
 from jobyard.errors import Refused
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import named_job
@@ -19,11 +19,16 @@ from jobyard.sessions.bunqueue.door import Answer, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import job_value, number_value, shown_priority, state_text
+from jobyard.sessions.bunqueue.shape import (
+    job_value,
+    number_value,
+    result_of,
+    shown_priority,
+    state_text,
+)
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_NIL
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw
-from jobyard.wire.payload import to_msgpack
 
 LIST_LIMIT_DEFAULT: Final = 100
 NUMBER_MAX: Final = (1 << 53) - 1
@@ -80,11 +85,7 @@ def result_value(job: Job) -> Raw | None:
     """Return the result of a job that is done, if it has one."""
     if job.state != DONE:
         return None
-    outcome = job.outcome()
-    if not outcome.result:
-        return None
-    is_ours = outcome.codec == MSGPACK
-    return Raw(outcome.result if is_ours else to_msgpack(outcome.codec, outcome.result))
+    return result_of(job, job.outcome().result)
 
 
 def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:

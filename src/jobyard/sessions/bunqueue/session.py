@@ -26,7 +26,6 @@ from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import (
-    Raw,
     begin_frame,
     end_frame,
     write_ascii,
@@ -410,7 +409,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         req_id = self.job_waits.pop(wait)
         answer: dict[str, object] = {"completed": result is not None}
         if result:
-            answer["result"] = Raw(result)
+            answer["result"] = shape.result_of(wait.job, result)
         self.answer(req_id, answer)
         self.peer.stirred()
 

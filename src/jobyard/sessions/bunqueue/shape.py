@@ -12,7 +12,18 @@ from mypy_extensions import i64
 
 from jobyard.engine.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
 from jobyard.model.extra import OPEN, Extra
-from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DONE, LEASED, MSGPACK, READY, Job
+from jobyard.model.job import (
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DONE,
+    GLIDE,
+    LEASED,
+    MSGPACK,
+    RAW,
+    READY,
+    Job,
+)
 from jobyard.model.job import DELAYED as IS_DELAYED
 from jobyard.model.policy import (
     BACKOFF_EXPONENTIAL,
@@ -30,7 +41,13 @@ from jobyard.model.policy import (
 )
 from jobyard.model.queue import Lease
 from jobyard.sessions.bunqueue.door import BunqueueDoor
-from jobyard.sessions.bunqueue.ids import id_bytes, id_text, token_bytes, write_uuid
+from jobyard.sessions.bunqueue.ids import (
+    has_own_name,
+    id_bytes,
+    id_text,
+    token_bytes,
+    write_uuid,
+)
 from jobyard.wire.msgpack_read import read_fields
 from jobyard.wire.msgpack_write import (
     Raw,
@@ -183,7 +200,7 @@ def write_job(
 
 def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> None:
     extra = job.extra
-    if extra is not None and extra.custom_id:
+    if extra is not None and has_own_name(job):
         out.write(b"\xa2id")
         write_text(out, extra.custom_id)
     else:
@@ -260,7 +277,7 @@ def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
     parts["progressMessage"] = extra.message or None
     parts["stallCount"] = job.stalls()
     parts["uniqueKey"] = extra.unique_key or None
-    parts["customId"] = extra.custom_id or None
+    parts["customId"] = extra.custom_id if has_own_name(job) else None
     parts["groupId"] = extra.group_id or None
     if extra.unique_key:
         parts["deduplicationTtl"] = _or_none(extra.key_ttl_ms, 0)
@@ -337,6 +354,13 @@ def state_text(job: Job) -> str:
     return "waiting-children" if state == BLOCKED else "unknown"
 
 
+def result_of(job: Job, result: bytes) -> Raw | None:
+    """Return what a job came to, if to anything; one of glide-mq keeps it as text."""
+    if not result:
+        return None
+    return Raw(to_msgpack(RAW, result) if job.family == GLIDE else result)
+
+
 def job_value(door: BunqueueDoor, job: Job) -> Raw:
     """Return a job as GetJob shows it: with its state, result and last error."""
     extra = job.extra
@@ -350,8 +374,7 @@ def job_value(door: BunqueueDoor, job: Job) -> Raw:
         if outcome is not None:
             if outcome.error:
                 failed = outcome.error
-            if outcome.result:
-                result = Raw(outcome.result)
+            result = result_of(job, outcome.result)
     more["returnvalue"] = result
     more["failedReason"] = failed
     out = BytesWriter()
@@ -408,8 +431,8 @@ def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
         "timestamp": float(door.wall_ms(event.at_ms)),
     }
     if event.kind == COMPLETED:
-        if event.result:
-            fields["data"] = Raw(event.result)
+        if job is not None and event.result:
+            fields["data"] = result_of(job, event.result)
     elif event.kind == FAILED:
         fields["error"] = event.error
         fields["terminal"] = event.is_final

@@ -18,7 +18,7 @@ from jobyard.engine.bus import COMPLETED, FAILED, PROGRESS, PULLED, PUSHED, Even
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import WEBHOOK
-from jobyard.model.job import MSGPACK
+from jobyard.model.job import GLIDE, MSGPACK, RAW
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.bunqueue.ids import id_text
 from jobyard.sessions.bunqueue.surroundings import Surroundings
@@ -315,8 +315,9 @@ def notice_body(event: Event, name: str, wall_offset_ms: i64) -> bytes:
         f'{{"event":"{name}","timestamp":{event.at_ms + wall_offset_ms}'
         f',"jobId":{json.dumps(job_id)},"queue":{json.dumps(event.queue.name)}'.encode()
     ]
-    if event.kind == COMPLETED and event.result:
-        parts += [b',"data":', to_json(MSGPACK, event.result)]
+    if event.kind == COMPLETED and job is not None and event.result:
+        codec = RAW if job.family == GLIDE else MSGPACK
+        parts += [b',"data":', to_json(codec, event.result)]
     elif event.kind == FAILED:
         parts.append(f',"error":{json.dumps(event.error)}'.encode())
     elif event.kind == PROGRESS and job is not None and job.extra is not None:

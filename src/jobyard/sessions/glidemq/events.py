@@ -13,11 +13,12 @@ from jobyard.engine import bus, glide
 from jobyard.engine.bus import Event, Listener
 from jobyard.engine.yard import Yard
 from jobyard.model.extra import TTL_OVER
-from jobyard.model.job import Job
+from jobyard.model.job import GLIDE, MSGPACK, Job
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.side import FIRST_ID, StreamEntry, StreamId, StreamReader
 from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.wire.payload import to_json
 
 KEPT: Final = 1000
 # How many more there may be before the oldest go.
@@ -107,6 +108,8 @@ class Events(Listener):
 
     def completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
         """Take note of a run that ended well."""
+        if result and job.family != GLIDE:
+            result = to_json(MSGPACK, result)
         self.tell(
             queue, b"completed", glide.id_bytes(job), [b"returnvalue", result or b"null"], at_ms
         )

@@ -13,12 +13,12 @@ from mypy_extensions import i64
 from jobyard.engine import glide, glide_end, glide_move, glide_take
 from jobyard.engine.glide_end import Keep
 from jobyard.engine.glide_flows import complete_child
+from jobyard.engine.move import is_revoked
 from jobyard.engine.queues import settings_of
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotHeld
-from jobyard.model.glide import REVOKED
-from jobyard.model.job import LEASED, Job
+from jobyard.model.job import GLIDE, LEASED, RAW, Job
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import PROMOTED, STACK
 from jobyard.sessions.glidemq import places
@@ -30,6 +30,7 @@ from jobyard.sessions.glidemq.projection_sets import due_label
 from jobyard.sessions.glidemq.projection_stream import write_entry_id
 from jobyard.sessions.glidemq.projection_writes import set_data
 from jobyard.sessions.glidemq.words import Wrong
+from jobyard.wire.payload import to_msgpack
 from jobyard.wire.resp_write import write_array, write_bulk
 
 POP_MAX: Final = 1000
@@ -279,8 +280,9 @@ def _complete(call: Fcall, keep: Keep, *, label_at: i64, is_quiet: bool) -> None
     if job is None:
         return
     call.events.is_quiet = is_quiet
+    value = call.arg(2) if job.family == GLIDE else to_msgpack(RAW, call.arg(2))
     try:
-        glide_end.complete(call.yard, job, call.text(1), call.arg(2), keep, call.now_ms)
+        glide_end.complete(call.yard, job, call.text(1), value, keep, call.now_ms)
     except NotHeld:
         # Somebody else has it by now, or it is at rest: what is told too late does not count.
         return
@@ -326,12 +328,6 @@ def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None)
         write_entry_id(out, job)
     for value in fields:
         write_bulk(out, value)
-
-
-def is_revoked(job: Job) -> bool:
-    """Tell whether a job is not to run any more."""
-    extra = job.extra
-    return extra is not None and extra.glide is not None and extra.glide.flags & REVOKED != 0
 
 
 def fail(call: Fcall) -> None:

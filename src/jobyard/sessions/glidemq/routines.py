@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from jobyard.engine import glide, glide_end, glide_take
 from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.errors import Refused
+from jobyard.model.job import GLIDE
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_add import read_adding
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
@@ -139,7 +140,9 @@ class FinishRoutine(Routine):
         if queue is None or ts < 0 or ts > TIME_MAX or given[0] != self._job_head + job_id:
             return False
         job = _find(yard, queue, job_id)
-        if job is None or not glide_end.is_held_by(job, entry_of(given[2])):
+        if job is None or job.family != GLIDE:
+            return False
+        if not glide_end.is_held_by(job, entry_of(given[2])):
             return False
         door.events.is_quiet = self._is_quiet
         try:
