@@ -11,8 +11,14 @@ from tests.support.yards import NOW_MS
 class BareDoors(BareTopics):
     """Yard and doors of one boot."""
 
-    def __init__(self, storage: Storage | None = None, now_ms: int = NOW_MS) -> None:
-        super().__init__(storage, now_ms)
+    def __init__(
+        self,
+        storage: Storage | None = None,
+        now_ms: int = NOW_MS,
+        *,
+        window: tuple[int, int] = (0, 0),
+    ) -> None:
+        super().__init__(storage, now_ms, window=window)
         self.glidemq = BareGlidemq(now_ms=now_ms, site=self.others.site)
 
     def library(self, queue: str = "q") -> Library:

@@ -6,7 +6,6 @@ Time moves from one due timer to the next, for all doors at once.
 """
 
 import json
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -15,10 +14,9 @@ from jobyard.journal.storage import Storage
 from jobyard.server.http import open_http
 from jobyard.sessions.http.door import Stopwatch
 from jobyard.sessions.http.session import HttpEntrance
-from jobyard.sessions.session import Peer
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
+from tests.support.bare_bunqueue import BareBunqueue, BareClient, Ears
 from tests.support.http_text import dechunked, head_of
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, Client, recount
@@ -65,18 +63,6 @@ class Event(NamedTuple):
     def json(self) -> Any:
         """What the data says."""
         return json.loads(self.data)
-
-
-class Ears(Peer):
-    """Remembers that its session has something to say or to go on with."""
-
-    def __init__(self, stirred: deque["Caller"], owner: "Caller") -> None:
-        self._stirred = stirred
-        self._owner = owner
-
-    def stirred(self) -> None:
-        """Note it; the session is called back from outside, never from within."""
-        self._stirred.append(self._owner)
 
 
 class Caller:
@@ -268,7 +254,7 @@ class BareTopics:
         self.topics.keys = read_keys(keys)
         self.door = open_http(self.yard, self.others.door, self.topics, Stopwatch())
         self.entrance = HttpEntrance(self.door)
-        self.stirred: deque[Caller] = deque()
+        self.stirred = self.others.stirred
         self._caller: Caller | None = None
 
     @property
@@ -298,10 +284,7 @@ class BareTopics:
 
     def settle(self) -> None:
         """Let every stirred session go on until none is left."""
-        while self.stirred or self.others.stirred:
-            if self.stirred:
-                self.stirred.popleft().resume()
-            self.others.settle()
+        self.others.settle()
 
     def tick(self, ms: int) -> None:
         """Move the clock from timer to timer up to `ms` later."""

@@ -1,9 +1,11 @@
 """Holds heaps, bags, shelves and lanes of a queue against the jobs that should stand in them."""
 
+from jobyard.engine.names import glide_key, seq_of
+from jobyard.engine.yard import Yard
 from jobyard.model.bag import Bag
 from jobyard.model.glide import GlidePart
 from jobyard.model.heap import Heap
-from jobyard.model.job import DEAD, DONE, LEASED, READY, Job
+from jobyard.model.job import DEAD, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.rules import Group
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
@@ -86,3 +88,13 @@ def check_heap(heap: Heap) -> None:
         assert item.pos == slot
         above = heap.items[(slot - 1) // 2] if slot else item
         assert (above.sort_key, above.stamp) <= (item.sort_key, item.stamp)
+
+
+def recount_glide_names(yard: Yard, jobs: list[Job]) -> None:
+    """Hold the ids that clients of glide-mq chose against the jobs that have them."""
+    own = [(job, job.more().custom_id) for job in jobs if job.family == GLIDE and job.extra]
+    named = {glide_key(job.queue, name): job for job, name in own if name}
+    assert yard.names.glide == named
+    for queue in yard.queues.values():
+        chosen = {int(seq_of(name)) for job, name in own if job.queue is queue} - {0}
+        assert (queue.chosen or set()) == chosen

@@ -9,7 +9,6 @@ from typing import Final
 
 from jobyard.engine.compaction import IDLE, Compactor
 from jobyard.engine.log_text import texts_between
-from jobyard.engine.names import custom_key
 from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
 from jobyard.engine.queues import is_ruled, open_queue
 from jobyard.engine.replay import Recovered, open_yard
@@ -32,6 +31,7 @@ from jobyard.model.job import (
     DEAD,
     DELAYED,
     DONE,
+    GLIDE,
     GONE,
     LEASED,
     MSGPACK,
@@ -57,6 +57,7 @@ from tests.support.indexes import (
     group_of,
     ids,
     is_behind,
+    recount_glide_names,
     recount_shelves,
     stands_in_stream,
 )
@@ -253,6 +254,8 @@ def snapshot(yard: Yard) -> Snapshot:
         found.update(_queue_facts(name, queue))
     for custom_id, job in yard.names.custom.items():
         found[f"custom {custom_id}"] = (int(job.id),)
+    for name, job in yard.names.glide.items():
+        found[f"glide {name}"] = (int(job.id),)
     for child_id, parents in yard.names.dependents.items():
         found[f"dependents {child_id}"] = tuple(sorted(int(job.id) for job in parents))
     for name, log in yard.logs.items():
@@ -528,8 +531,8 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
     waiting: dict[int, list[int]] = {}
     for job in jobs:
         extra = job.extra if job.extra is not None else Extra()
-        if extra.custom_id:
-            custom[custom_key(job, extra.custom_id)] = job
+        if extra.custom_id and job.family != GLIDE:
+            custom[extra.custom_id] = job
         if job.state in (READY, DELAYED) and job.policy.ttl_ms > 0:
             assert extra.expiry is not None, "a time to live without an alarm never ends"
             assert extra.expiry in yard.timers.items
@@ -542,6 +545,7 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
             if member.state == OPEN:
                 waiting.setdefault(int(member.child_id), []).append(int(job.id))
     assert yard.names.custom == custom
+    recount_glide_names(yard, jobs)
     told = {
         child_id: sorted(int(job.id) for job in parents if job.state not in (DEAD, DONE))
         for child_id, parents in yard.names.dependents.items()

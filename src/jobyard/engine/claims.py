@@ -27,7 +27,7 @@ from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.logs import erase_seqs
 from jobyard.engine.move import erase, kick, remove
-from jobyard.engine.put import Wish, enter, make_room, make_way, room_for
+from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, take_one
 from jobyard.engine.yard import Yard
@@ -174,7 +174,8 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
     if queue.config is not None:
         make_way(yard, queue, len(wishes), size, room, now_ms)
     make_room(yard, room, now_ms)
-    first_seq = queue.next_seq
+    first_seq = free_seqs(queue, len(wishes))
+    queue.next_seq = first_seq
     if key:
         remember_write(yard, queue, key, first_seq, len(wishes), now_ms)
     for wish in wishes:

@@ -13,7 +13,7 @@ from mypy_extensions import i64, u8
 
 from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.flows import is_suspended
-from jobyard.engine.names import glide_key
+from jobyard.engine.names import glide_key, seq_of
 from jobyard.engine.put import Wish, enter, intern, make_room, make_way, room_for
 from jobyard.engine.queues import keep_counting
 from jobyard.engine.take import offer
@@ -153,7 +153,7 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     if queue.roster is None:
         roster_of(queue)
     check(yard, queue, adding)
-    seq = queue.next_seq if adding.custom_id else free_seq(yard, queue, queue.next_seq)
+    seq = queue.next_seq if adding.custom_id else free_seq(queue, queue.next_seq)
     wish = wish_for(yard, adding)
     parent = adding.parent
     room: i64 = 0 if parent is None else _room_to_tie(parent, adding)
@@ -171,7 +171,7 @@ def add_alike(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
     """Add a job as `add` does, of which nothing is its own but data and time."""
     if queue.roster is None:
         roster_of(queue)
-    seq = free_seq(yard, queue, queue.next_seq)
+    seq = free_seq(queue, queue.next_seq)
     _make_room(yard, queue, wish, 0, now_ms)
     queue.next_seq = seq
     job = enter_wish(yard, queue, wish, now_ms)
@@ -214,13 +214,13 @@ def check(yard: Yard, queue: Queue, adding: Adding) -> None:
         raise Duplicate
 
 
-def free_seq(yard: Yard, queue: Queue, seq: i64) -> i64:
+def free_seq(queue: Queue, seq: i64) -> i64:
     """Return the first seq from `seq` on that is no chosen id of another job."""
-    custom = yard.names.custom
-    if not custom:
+    chosen = queue.chosen
+    if not chosen:
         return seq
     last: i64 = seq + _TRIES
-    while glide_key(queue, str(int(seq))) in custom:
+    while int(seq) in chosen:
         seq += 1
         if seq == last:
             raise IdExhausted
@@ -345,13 +345,13 @@ def _asks_for(policy: Policy, adding: Adding) -> bool:
 
 def find(yard: Yard, queue: Queue, job_id: str) -> Job | None:
     """Return a job of a queue by the id it has at this door."""
-    job = yard.names.custom.get(glide_key(queue, job_id))
+    job = yard.names.glide.get(glide_key(queue, job_id))
     if job is not None:
         return job
-    # No other spelling of a number is the id of a job.
-    if not job_id.isdigit() or not job_id.isascii() or len(job_id) > 18 or job_id[0] == "0":
+    seq = seq_of(job_id)
+    if seq == 0:
         return None
-    job = roster_of(queue).find(int(job_id))
+    job = roster_of(queue).find(seq)
     if job is None or (job.family == GLIDE and job.extra is not None and job.extra.custom_id):
         return None
     return job

@@ -69,7 +69,7 @@ def add_flow(
     Refused as `add` is, with nothing changed. A parent of none waits for children to come.
     """
     _check_all(yard, queue, parent, children)
-    seqs = _seqs_for(yard, queue, parent, children)
+    seqs = _seqs_for(queue, parent, children)
     wishes = [wish_for(yard, parent, is_expectant=True)]
     wishes += [_wish_of(yard, child, parent, seqs[0]) for child in children]
     queues = [queue] + [child.queue for child in children]
@@ -111,7 +111,7 @@ def _check_all(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) 
             names.add(name)
 
 
-def _seqs_for(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
+def _seqs_for(queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
     """Return the seqs the jobs will have, stepping over ids that are or will be taken."""
     chosen: set[str] = set()
     if parent.custom_id:
@@ -126,9 +126,9 @@ def _seqs_for(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) -
         adding = parent if each == 0 else children[each - 1].adding
         seq: int = following.get(one.name, int(one.next_seq))
         if not adding.custom_id:
-            seq = int(free_seq(yard, one, seq))
+            seq = int(free_seq(one, seq))
             while glide_key(one, str(seq)) in chosen:
-                seq = int(free_seq(yard, one, seq + 1))
+                seq = int(free_seq(one, seq + 1))
         seqs.append(seq)
         following[one.name] = seq + 1
     return seqs
@@ -281,7 +281,7 @@ def _wake(yard: Yard, job: Job, now_ms: i64) -> None:
     yard.now_ms = max(yard.now_ms, now_ms)
     move = End(job, UNBLOCKED, READY)
     move.due_ms = now_ms
-    move.stamp = yard.stamp(now_ms)
+    move.stamp = yard.new_place(job, now_ms)
     move.shelf = STREAM
     move.news = _flagged(job.more(), 0, SUSPENDED | EXPECTANT, 0)
     yard.move(job, move, now_ms)

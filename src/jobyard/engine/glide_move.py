@@ -4,7 +4,7 @@ import heapq
 
 from mypy_extensions import i64
 
-from jobyard.engine import bus
+from jobyard.engine import bus, flows
 from jobyard.engine.end import end_run
 from jobyard.engine.glide_end import defer, is_held
 from jobyard.engine.lists import jobs_in
@@ -108,11 +108,13 @@ def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
 
 
 def move_to_shelf(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Let a job stand where workers find it, as the last there."""
+    """Let a job stand where workers find it, as the last there; those of others in the stream."""
     move = End(job, BY_PROMOTION, READY)
     move.due_ms = min(job.due_ms, now_ms)
-    move.stamp = yard.stamp(now_ms)
-    if job.policy.flags & LIFO:
+    move.stamp = yard.new_place(job, now_ms)
+    if job.family != GLIDE:
+        move.shelf = STREAM
+    elif job.policy.flags & LIFO:
         move.shelf = STACK
         move.stamp = -move.stamp
     else:
@@ -182,7 +184,7 @@ def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     if delay_ms == 0 and job.family == GLIDE:
         move.shelf = first_shelf(job.rank, job.policy)
     if delay_ms == 0:
-        move.stamp = yard.stamp(now_ms)
+        move.stamp = yard.new_place(job, now_ms)
         if move.shelf == STACK:
             move.stamp = -move.stamp
     yard.move(job, move, now_ms)
@@ -219,6 +221,7 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
     if counts_attempts(job.family):
         fields.numbers(REASON, (EXPLICIT,), b"revoked")
     move.news = fields.done()
+    flows.make_room(yard, job, len("revoked"))
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
         event = bus.Event(bus.FAILED, job.queue, job, now_ms)
@@ -226,6 +229,8 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
         event.is_final = True
         event.is_dead = True
         yard.bus.tell(event)
+    if yard.names.dependents:
+        flows.fail(yard, job, "revoked", now_ms)
     if job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)
     return True

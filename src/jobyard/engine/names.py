@@ -1,8 +1,9 @@
 """Finds jobs by what clients call them, and by what they stand for.
 
-Custom ids (one name space over all queues), keys that keep a second job like the first out (one
-name space a queue), members of groups, jobs that others wait for, and the alarms of jobs that live
-for a limited time. All of it follows from the jobs, so nothing here is in the journal.
+Custom ids (one name space over all queues, and for glide-mq one a queue), keys that keep a second
+job like the first out (one name space a queue), members of groups, jobs that others wait for, and
+the alarms of jobs that live for a limited time. All of it follows from the jobs, so nothing here is
+in the journal.
 """
 
 from typing import final
@@ -35,6 +36,8 @@ class Names:
     def __init__(self, timers: Heap) -> None:
         self._timers = timers
         self.custom: dict[str, Job] = {}
+        # Those of glide-mq, each with its queue; no client of another door finds a job by them.
+        self.glide: dict[str, Job] = {}
         # By the id of a job: those that wait for it.
         self.dependents: dict[int, list[Job]] = {}
 
@@ -46,7 +49,7 @@ class Names:
         if extra is None:
             return
         if extra.custom_id:
-            self.custom[custom_key(job, extra.custom_id)] = job
+            self._enter_custom(job, extra.custom_id)
         _join(job, extra)
         if job.state in (DEAD, DONE):
             return
@@ -89,9 +92,7 @@ class Names:
             return
         self.end_ttl(extra)
         if extra.custom_id:
-            key = custom_key(job, extra.custom_id)
-            if self.custom.get(key) is job:
-                del self.custom[key]
+            self._leave_custom(job, extra.custom_id)
         lane = lane_of(extra)
         if lane is not None:
             lane.jobs_count -= 1
@@ -104,6 +105,28 @@ class Names:
         if extra.members is not None:
             for member in extra.members:
                 self.stop_waiting(job, member.child_id)
+
+    def _enter_custom(self, job: Job, custom_id: str) -> None:
+        if job.family != GLIDE:
+            self.custom[custom_id] = job
+            return
+        queue = job.queue
+        self.glide[glide_key(queue, custom_id)] = job
+        seq = seq_of(custom_id)
+        if seq > 0:
+            if queue.chosen is None:
+                queue.chosen = set()
+            queue.chosen.add(int(seq))
+
+    def _leave_custom(self, job: Job, custom_id: str) -> None:
+        is_glide = job.family == GLIDE
+        table = self.glide if is_glide else self.custom
+        key = glide_key(job.queue, custom_id) if is_glide else custom_id
+        if table.get(key) is not job:
+            return
+        del table[key]
+        if is_glide and job.queue.chosen is not None:
+            job.queue.chosen.discard(int(seq_of(custom_id)))
 
     def begin_ttl(self, job: Job) -> None:
         """Arm the alarm of a job that lives for a limited time, unless it is armed."""
@@ -203,14 +226,16 @@ def _outlasts(owner: Job, other: Job) -> bool:
     return mine.key_until_ms == 0 or mine.key_until_ms > theirs.key_until_ms
 
 
-def custom_key(job: Job, custom_id: str) -> str:
-    """Return where a job is found by the id its client gave it."""
-    return glide_key(job.queue, custom_id) if job.family == GLIDE else custom_id
-
-
 def glide_key(queue: Queue, custom_id: str) -> str:
     """Return where a job of glide-mq is found: its ids are unique within their queue only."""
     return f"{queue.name}\0{custom_id}"
+
+
+def seq_of(job_id: str) -> i64:
+    """Return the seq that is spelt like an id, or 0; no other spelling of a number is one."""
+    if not job_id.isdigit() or not job_id.isascii() or len(job_id) > 18 or job_id[0] == "0":
+        return 0
+    return int(job_id)
 
 
 def shelves_of(queue: Queue) -> Shelves:

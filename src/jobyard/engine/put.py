@@ -237,6 +237,8 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     job_id = journal.next_id
     journal.next_id = job_id + 1
     seq = queue.next_seq
+    if queue.chosen is not None and family != GLIDE:
+        seq = free_seqs(queue, 1)
     queue.next_seq = seq + 1
     stamp = yard.stamp(now_ms)
     if policy.flags & LIFO:
@@ -275,6 +277,20 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
         if stock is not None and stock.onward is not None:
             stock.onward.copy(now_ms)
     return job
+
+
+def free_seqs(queue: Queue, count: i64) -> i64:
+    """Return the first of so many next seqs in a row of which none is an id that was chosen."""
+    first = queue.next_seq
+    chosen = queue.chosen
+    if not chosen:
+        return first
+    seq = first
+    while seq < first + count:
+        if int(seq) in chosen:
+            first = seq + 1
+        seq += 1
+    return first
 
 
 def _first_state(job: Job) -> i64:

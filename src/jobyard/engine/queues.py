@@ -9,7 +9,7 @@ from jobyard.engine.yard import Yard
 from jobyard.model.entry import COUNTED, GROUP, SETTINGS
 from jobyard.model.queue import Queue
 from jobyard.model.rules import DEFAULTS, Bucket, Group, Rules, Settings
-from jobyard.model.topic import BARRED
+from jobyard.model.topic import BARRED, EVENTS
 
 
 def open_queue(yard: Yard, name: str) -> Queue:
@@ -18,7 +18,7 @@ def open_queue(yard: Yard, name: str) -> Queue:
     if queue is None:
         queue = Queue(name)
         yard.queues[name] = queue
-        if name in yard.logs:
+        if name in yard.logs or (name == EVENTS and yard.journal.history.is_on):
             queue.config = BARRED
     return queue
 
@@ -160,3 +160,21 @@ def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
         offer(yard, queue, now_ms)
     else:
         yard.arm(queue, queue.pause_until_ms)
+
+
+def set_paused(yard: Yard, queue: Queue, now_ms: i64, *, is_paused: bool) -> None:
+    """Let no job leave the queue until it is resumed; to resume ends a pause for a time as well."""
+    if not is_paused:
+        end_pause(yard, queue, now_ms)
+    if settings_of(queue).is_paused != is_paused:
+        settings = copy_settings(queue)
+        settings.is_paused = is_paused
+        set_settings(yard, queue, settings, now_ms)
+
+
+def end_pause(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """End a pause that was for a time, whoever paused the queue."""
+    if queue.pause_until_ms > now_ms:
+        queue.pause_ms = 0
+        queue.pause_until_ms = 0
+        offer(yard, queue, now_ms)

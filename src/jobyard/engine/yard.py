@@ -45,7 +45,6 @@ from jobyard.model.job import (
     GONE,
     LEASED,
     READY,
-    TOPICS,
     Job,
 )
 from jobyard.model.lane import lane_of, part_of
@@ -142,12 +141,13 @@ class Yard:
         """Return the place in line of a job that comes to stand there anew.
 
         The last of those put LIFO stays first, so what was one of them keeps the place it has. A
-        job of a topic keeps it for ever: what comes back goes before what was written later. One of
-        glide-mq never does: its place is the name of its entry, and no name is given twice.
+        job of beanstalk or of a topic keeps it for ever: what comes back goes before what was put
+        later, and its time is part of the id that bunqueue has for it. One of glide-mq never does:
+        its place is the name of its entry, and no name is given twice.
         """
         if job.family == GLIDE:
             return self.stamp(now_ms)
-        return job.stamp if job.stamp < 0 or job.family == TOPICS else self.stamp(now_ms)
+        return job.stamp if job.stamp < 0 or job.family != BUNQUEUE else self.stamp(now_ms)
 
     def new_book(self, holder: Holder) -> Book:
         """Open the book of a new holder."""

@@ -169,6 +169,9 @@ class Queue(Item):
         self.roster: Roster | None = None
         # The jobs that keep others with the same key out; None until the first such job.
         self.keys: dict[str, Job] | None = None
+        # Seqs that no job gets: they are ids that clients of glide-mq chose. None where there are
+        # none of these.
+        self.chosen: set[int] | None = None
         # The alarm of its jobs at rest; None until the first of them that does not stay for ever.
         self.sweep: Item | None = None
         # Its configuration as a topic; None where nobody configured it.

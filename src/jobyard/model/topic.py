@@ -97,6 +97,9 @@ def decode_config(data: bytes) -> TopicConfig:
     return config
 
 
+# The log of what became of jobs, which nobody writes to.
+EVENTS: Final = "_events"
+
 # In the place of a queue's configuration: its name is that of a log, and it takes no jobs.
 BARRED: Final = TopicConfig()
 

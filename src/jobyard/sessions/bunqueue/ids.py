@@ -10,7 +10,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
-from jobyard.engine.yard import STAMP_SHIFT, Yard
+from jobyard.engine.yard import STAMP_SHIFT, Yard, abs_stamp
 from jobyard.model.job import BUNQUEUE, GLIDE, Job
 
 UUID_SIZE: Final = 36
@@ -83,7 +83,7 @@ def _time_of(job: Job) -> i64:
         # Whatever its client took for the time: its stamp is another one whenever it comes back.
         return job.own_ms & _TIME_BITS
     # The stamp of a job of the others never changes, and begins with the time of its put.
-    return job.stamp >> STAMP_SHIFT
+    return abs_stamp(job.stamp) >> STAMP_SHIFT
 
 
 def has_own_name(job: Job) -> bool:

@@ -166,9 +166,10 @@ def _find(yard: Yard, queue: Queue, job_id: bytes) -> Job | None:
     seq = number_of(job_id, 0, size)
     if seq < 0 or queue.roster is None:
         return None
-    if yard.names.custom:
+    job = queue.roster.find(seq)
+    if job is None or job.extra is not None or queue.chosen:
         return glide.find(yard, queue, str(int(seq)))
-    return queue.roster.find(seq)
+    return job
 
 
 def number_of(data: bytes, start: i64, end: i64) -> i64:

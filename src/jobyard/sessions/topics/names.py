@@ -1,13 +1,10 @@
-"""What topics may be called, and the one name that is taken."""
+"""What topics may be called, and the one name that is taken: no other topic begins like it."""
 
-from typing import Final
-
-from jobyard.model.topic import is_topic_name
+from jobyard.model.topic import EVENTS, is_topic_name
 from jobyard.sessions.http.call import HttpRefused
 from jobyard.sessions.topics.body import invalid
 
-# What became of jobs. No other topic may begin like this.
-EVENTS: Final = "_events"
+__all__ = ["EVENTS", "check_read_name", "check_topic_name"]
 
 
 def check_topic_name(name: str) -> None:
