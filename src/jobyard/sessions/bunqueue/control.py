@@ -27,10 +27,11 @@ from jobyard.engine.move import (
 from jobyard.engine.queues import (
     copy_settings,
     drop_if_idle,
+    end_pause,
     is_ruled,
     open_queue,
-    pause,
     set_group,
+    set_paused,
     set_settings,
     settings_of,
 )
@@ -274,26 +275,15 @@ def pause_queue(session: BunqueueSession, request: Request) -> Answer:
     """Give out no jobs of a queue until it is resumed."""
     name = options.queue_name(request.fields)
     see_to_room(session, None, 0, request.now_ms)
-    queue = open_queue(session.yard, name)
-    if not settings_of(queue).is_paused:
-        settings = copy_settings(queue)
-        settings.is_paused = True
-        set_settings(session.yard, queue, settings, request.now_ms)
+    set_paused(session.yard, open_queue(session.yard, name), request.now_ms, is_paused=True)
     return {}
 
 
 def resume_queue(session: BunqueueSession, request: Request) -> Answer:
     """Give out jobs again, whoever paused the queue."""
     queue = session.yard.queues.get(options.queue_name(request.fields))
-    if queue is None:
-        return {}
-    now_ms = request.now_ms
-    if queue.pause_until_ms > now_ms:
-        pause(session.yard, queue, 0, now_ms)
-    if settings_of(queue).is_paused:
-        settings = copy_settings(queue)
-        settings.is_paused = False
-        set_settings(session.yard, queue, settings, now_ms)
+    if queue is not None:
+        set_paused(session.yard, queue, request.now_ms, is_paused=False)
     return {}
 
 
@@ -411,8 +401,7 @@ def obliterate(session: BunqueueSession, request: Request) -> Answer:
     for job in reversed(jobs_in(queue, ALL_STATES)):
         if job.state != GONE:
             erase(yard, job, now_ms)
-    if queue.pause_until_ms > now_ms:
-        pause(yard, queue, 0, now_ms)
+    end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
     return {}
 

@@ -14,8 +14,7 @@ from jobyard.engine.glide import Adding
 from jobyard.engine.glide_flows import Child, Tie, link_parent
 from jobyard.engine.glide_flows import add_flow as put_flow
 from jobyard.engine.move import erase
-from jobyard.engine.queues import copy_settings, drop_if_idle, open_queue, set_settings
-from jobyard.engine.queues import pause as stop_pause
+from jobyard.engine.queues import drop_if_idle, open_queue, set_paused, settings_of
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
@@ -326,14 +325,10 @@ def _set_paused(call: Fcall, *, is_paused: bool) -> None:
     call.same_queue(1, places.EVENTS, place)
     call.events.ring_of(place.queue_name)
     queue = open_queue(call.yard, place.queue_name)
-    settings = copy_settings(queue)
-    was_paused = settings.is_paused
-    settings.is_paused = is_paused
-    if not is_paused and queue.pause_until_ms > call.now_ms:
-        # Whoever paused it for a time: it goes on for all.
-        stop_pause(call.yard, queue, 0, call.now_ms)
-    set_settings(call.yard, queue, settings, call.now_ms)
+    was_paused = settings_of(queue).is_paused
+    set_paused(call.yard, queue, call.now_ms, is_paused=is_paused)
     if was_paused == is_paused:
+        drop_if_idle(call.yard, queue)
         kind = b"paused" if is_paused else b"resumed"
         call.events.tell(queue, kind, b"0", [], call.now_ms)
     call.answer_number(1)

@@ -14,7 +14,7 @@ from jobyard.engine.glide_flows import link_parent
 from jobyard.engine.glide_move import copy_part, remove, set_delay
 from jobyard.engine.glide_take import beat
 from jobyard.engine.move import revive, set_body
-from jobyard.engine.queues import copy_settings, open_queue, set_settings
+from jobyard.engine.queues import copy_settings, end_pause, open_queue, set_settings
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound
 from jobyard.model.extra import (
@@ -248,6 +248,8 @@ def set_meta_fields(yard: Yard, name: str, fields: dict[bytes, bytes], now_ms: i
     settings = copy_settings(queue)
     if b"paused" in numbers:
         settings.is_paused = numbers[b"paused"] == 1
+        if not settings.is_paused:
+            end_pause(yard, queue, now_ms)
     if b"globalConcurrency" in numbers:
         settings.concurrency = _limit(numbers[b"globalConcurrency"])
     if b"rateLimitMax" in numbers:
@@ -270,6 +272,7 @@ def drop_meta_fields(yard: Yard, name: str, fields: list[bytes], now_ms: i64) ->
     settings = copy_settings(queue)
     if b"paused" in fields:
         settings.is_paused = False
+        end_pause(yard, queue, now_ms)
     if b"globalConcurrency" in fields:
         settings.concurrency = NO_LIMIT
     if b"rateLimitMax" in fields or b"rateLimitDuration" in fields:
