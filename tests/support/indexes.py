@@ -40,6 +40,9 @@ def check_bag(bag: Bag, jobs: list[Job]) -> None:
 def recount_shelves(shelves: Shelves, jobs: list[Job]) -> None:
     ready = [job for job in jobs if job.state == READY and group_of(job) is None]
     assert shelves.staged_count == sum(job.shelf == STAGED for job in ready)
+    listed = sum(job.shelf in (PROMOTED, STACK) for job in ready)
+    on_lists = len(shelves.promoted.items) + len(shelves.stack.items)
+    assert shelves.listed_apart == listed - on_lists
     for shelf in (STAGED, PROMOTED, STACK):
         heap = shelves.heap(shelf)
         standing = [job for job in ready if job.shelf == shelf and not is_behind(job)]

@@ -1,7 +1,5 @@
 """The verbs of glide-mq for jobs that no one runs: promoted, reordered, removed, revived."""
 
-import heapq
-
 from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
@@ -19,7 +17,6 @@ from jobyard.journal.record import PROMOTED as BY_PROMOTION
 from jobyard.model.end import End
 from jobyard.model.extra import EXPLICIT, REASON, Fields, Outcome, glide_field, overlay_field
 from jobyard.model.glide import REVOKED, GlidePart
-from jobyard.model.item import Item
 from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job, counts_attempts
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.line import Line
@@ -36,19 +33,32 @@ def promote_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
         job = delayed[0]
         assert isinstance(job, Job)
         yard.delay_over(job)
-    promoted: i64 = 0
     rules = queue.rules
     shelves = None if rules is None else rules.shelves
-    for job in [] if shelves is None else _staged(shelves, most):
-        try:
-            _promote_staged(yard, job, now_ms)
-        except StorageFull:
-            if promoted == 0:
-                raise
-            break
-        promoted += 1
+    promoted: i64 = 0
+    if shelves is not None and shelves.staged_count > 0:
+        promoted = _promote_best(yard, shelves, now_ms, most)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
+    return promoted
+
+
+def _promote_best(yard: Yard, shelves: Shelves, now_ms: i64, most: i64) -> i64:
+    """Promote the best of the staged jobs; those that wait in their lanes come after all others."""
+    promoted: i64 = 0
+    staged = shelves.staged.items
+    try:
+        while staged and promoted < most:
+            best = staged[0]
+            assert isinstance(best, Job)
+            _promote_staged(yard, best, now_ms)
+            promoted += 1
+        for job in _staged_in_lanes(shelves, most - promoted):
+            _promote_staged(yard, job, now_ms)
+            promoted += 1
+    except StorageFull:
+        if promoted == 0:
+            raise
     return promoted
 
 
@@ -61,8 +71,8 @@ def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) ->
     rules = queue.rules
     shelves = None if rules is None else rules.shelves
     moved: i64 = 0
-    for job in [] if shelves is None else _staged(shelves, most):
-        if job.due_ms > before_ms:
+    for job in [] if shelves is None else _some_staged(shelves, 2 * most):
+        if job.due_ms > before_ms or moved == most:
             continue
         move = End(job, BY_PROMOTION, READY)
         move.stamp = yard.stamp(now_ms)
@@ -78,25 +88,37 @@ def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) ->
     return moved
 
 
-def _staged(shelves: Shelves, most: i64) -> list[Job]:
-    """Return staged jobs, best first; those that wait in their lanes come after all others."""
+def _some_staged(shelves: Shelves, most: i64) -> list[Job]:
+    """Return up to `most` staged jobs, best first; those in their lanes come after all others.
+
+    The first in a heap are not the best of all, but the best is among them: what is left comes up.
+    """
     found: list[Job] = []
-    lanes_count = shelves.staged_count - len(shelves.staged.items)
-    for item in heapq.nsmallest(int(most), shelves.staged.items, key=_place_of):
+    for item in shelves.staged.items[:most]:
         assert isinstance(item, Job)
         found.append(item)
-    if lanes_count == 0:
+    found.sort(key=_place_of)
+    return found + _staged_in_lanes(shelves, most - len(found))
+
+
+def _staged_in_lanes(shelves: Shelves, most: i64) -> list[Job]:
+    """Return up to `most` staged jobs that wait in their lanes."""
+    found: list[Job] = []
+    most = min(most, shelves.staged_count - len(shelves.staged.items))
+    if most <= 0:
         return found
     for lane in shelves.lanes.values():
         for item in lane.waiting.items:
             assert isinstance(item, Job)
             if item.shelf == STAGED and len(found) < most:
                 found.append(item)
+        if len(found) == most:
+            break
     return found
 
 
-def _place_of(item: Item) -> tuple[int, int]:
-    return (item.sort_key, item.stamp)
+def _place_of(job: Job) -> tuple[int, int]:
+    return (job.sort_key, job.stamp)
 
 
 def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
@@ -264,9 +286,7 @@ def retry_jobs(yard: Yard, queue: Queue, count: i64, now_ms: i64) -> list[Job]:
     """Bring back jobs that failed, oldest first, `count` of them or with 0 all; they are staged."""
     yard.now_ms = max(yard.now_ms, now_ms)
     jobs: list[Job] = []
-    for job in _at_rest(queue.dead):
-        if 0 < count <= len(jobs):
-            break
+    for job in _at_rest(queue.dead, count):
         try:
             revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
         except StorageFull:
@@ -282,8 +302,8 @@ def clean(
 ) -> list[Job]:
     """Let jobs go that came to rest before a time, oldest first, `limit` of them or with 0 all."""
     jobs: list[Job] = []
-    for job in _at_rest(line):
-        if job.outcome().ended_ms > before_ms or 0 < limit <= len(jobs):
+    for job in _at_rest(line, limit):
+        if job.outcome().ended_ms > before_ms:
             break
         yard.drop(job, now_ms)
         jobs.append(job)
@@ -305,9 +325,10 @@ def drain(yard: Yard, queue: Queue, now_ms: i64, *, with_delayed: bool) -> list[
     return jobs
 
 
-def _at_rest(line: Line) -> list[Job]:
+def _at_rest(line: Line, limit: i64) -> list[Job]:
+    """Return the first jobs at rest, all of them if the limit is 0."""
     jobs: list[Job] = []
-    for item in line.live():
+    for item in line.page(0, limit if limit > 0 else line.live_count, is_reversed=False):
         assert isinstance(item, Outcome)
         jobs.append(item.job)
     return jobs

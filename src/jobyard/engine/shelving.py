@@ -56,6 +56,13 @@ def step_down(yard: Yard, job: Job) -> None:
     queue.held_count -= 1
     if job.shelf == STAGED:
         shelves.staged_count -= 1
+    _note_moved(job)
+
+
+def _note_moved(job: Job) -> None:
+    roster = job.queue.roster
+    if roster is not None:
+        roster.note_moved(job)
 
 
 def use_slot(job: Job, extra: Extra, count: i64) -> None:
@@ -69,8 +76,7 @@ def line_up(job: Job, part: GlidePart, lane: Lane) -> None:
     """Let a ready job wait in its lane."""
     lane.wait(job, part)
     job.queue.held_count += 1
-    if job.shelf == STAGED:
-        shelves_of(job.queue).staged_count += 1
+    _count_apart(job, 1)
     if job.deliveries > 0:
         lane.slots_used += 1
 
@@ -88,8 +94,20 @@ def leave_line(yard: Yard, job: Job, part: GlidePart, lane: Lane) -> None:
         return
     lane.waiting.remove(job)
     job.queue.held_count -= 1
+    _count_apart(job, -1)
+    if job.shelf != STREAM:
+        _note_moved(job)
+
+
+def _count_apart(job: Job, change: i64) -> None:
+    """Count a job that waits in its lane and has another shelf than the stream."""
+    if job.shelf == STREAM:
+        return
+    shelves = shelves_of(job.queue)
     if job.shelf == STAGED:
-        shelves_of(job.queue).staged_count -= 1
+        shelves.staged_count += change
+    else:
+        shelves.listed_apart += change
 
 
 def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
@@ -117,8 +135,7 @@ def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
             return
         lane.waiting.remove(job)
         queue.held_count -= 1
-        if job.shelf == STAGED:
-            shelves.staged_count -= 1
+        _count_apart(job, -1)
         if job.deliveries == 0:
             lane.front = job
         part.is_standing = True

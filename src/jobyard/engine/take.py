@@ -312,15 +312,22 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     extra = job.extra
     if extra is not None:
         extra.last_lease = 0
-    if lease.taken_from == DEAD and job.trail != 0:
-        # It weighs less without its ending, wherever that was told: a full disk took no lease.
-        ledger = yard.journal.ledger
-        ledger.trail(job, ledger.segments[i64(job.trail)])
+    if lease.taken_from == DEAD:
+        _left_dead(yard, job)
     if terms.is_kept:
         keep_lease(yard, lease)
     if yard.bus.is_on:
         yard.bus.tell_pulled(job.queue, job, now_ms)
     return lease
+
+
+def _left_dead(yard: Yard, job: Job) -> None:
+    if job.queue.roster is not None:
+        job.queue.roster.note_moved(job)
+    if job.trail != 0:
+        # It weighs less without its ending, wherever that was told: a full disk took no lease.
+        ledger = yard.journal.ledger
+        ledger.trail(job, ledger.segments[i64(job.trail)])
 
 
 def lease_ms(job: Job, terms: Terms) -> i64:

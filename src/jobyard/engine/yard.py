@@ -255,6 +255,7 @@ class Yard:
         job.shelf = STREAM
         if end.state == READY:
             job.shelf = u8(end.shelf)
+            self._note_moved(job)
         if job.extra is not None:
             self._forget_kept(job, job.extra)
         self._enter(job, end.state, now_ms)
@@ -291,6 +292,7 @@ class Yard:
         job.shelf = STREAM
         if move.state == READY:
             job.shelf = u8(move.shelf)
+            self._note_moved(job)
         if job.extra is not None:
             self._forget_kept(job, job.extra)
         self._enter(job, move.state, now_ms)
@@ -368,6 +370,7 @@ class Yard:
             job.sort_key = job.due_ms
             job.queue.delayed.push(job)
             self.delayed_count += 1
+            self._note_moved(job)
             self.arm(job.queue, job.due_ms)
             if job.extra is not None:
                 use_slot(job, job.extra, 1)
@@ -477,7 +480,13 @@ class Yard:
         else:
             self._leave_waiting(job)
 
+    def _note_moved(self, job: Job) -> None:
+        roster = job.queue.roster
+        if roster is not None:
+            roster.note_moved(job)
+
     def _leave_waiting(self, job: Job) -> None:
+        self._note_moved(job)
         if job.state == DELAYED:
             job.queue.delayed.remove(job)
             self.delayed_count -= 1

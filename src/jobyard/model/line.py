@@ -46,6 +46,29 @@ class Line:
         self._head = head
         return None
 
+    def page(
+        self, start: i64, count: i64, *, is_reversed: bool, without: set[Item] | None = None
+    ) -> list[Item]:
+        """Return up to `count` live items without the first `start`, and without some."""
+        found: list[Item] = []
+        if self.first() is None:
+            return found
+        items = self.items
+        least = self._head
+        most: i64 = len(items) - 1
+        step: i64 = -1 if is_reversed else 1
+        at = most if is_reversed else least
+        while least <= at <= most and len(found) < count:
+            item = items[at]
+            at += step
+            if item.pos != 0 or (without is not None and item in without):
+                continue
+            if start > 0:
+                start -= 1
+            else:
+                found.append(item)
+        return found
+
     def remove(self, item: Item) -> None:
         """Mark a live item stale."""
         assert item.pos == 0

@@ -4,11 +4,16 @@ Made when somebody first lists the queue and kept from then on; queues nobody li
 job that is gone stays as a dead entry until they outnumber a quarter of the living.
 """
 
-from typing import final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from jobyard.model.job import DONE, GONE, Job
+
+if TYPE_CHECKING:
+    from jobyard.model.listing import Listings
 
 
 def weight_of(job: Job) -> i64:
@@ -28,6 +33,8 @@ class Roster:
         self._gone_count: i64 = 0
         # Before this stand only jobs that are gone or were done when they were passed.
         self._head: i64 = 0
+        # Its jobs in other orders, once somebody has asked for one.
+        self.listings: Listings | None = None
         # The weight of all jobs that are not done.
         self.bytes: i64 = 0
         for job in jobs:
@@ -48,6 +55,14 @@ class Roster:
             self._jobs = [job for job in self._jobs if job.state != GONE]
             self._gone_count = 0
             self._head = 0
+            if self.listings is not None:
+                # Else those that are gone would be held there.
+                self.listings.forget()
+
+    def note_moved(self, job: Job) -> None:
+        """Take note that a job has another place among the others, or is about to."""
+        if self.listings is not None:
+            self.listings.note(job)
 
     def find(self, seq: i64) -> Job | None:
         """Return the job with this seq."""
@@ -76,6 +91,8 @@ class Roster:
         found: list[Job] = []
         jobs = self._jobs
         count: i64 = len(jobs)
+        if count == 0 or jobs[count - 1].key <= seq:
+            return found
         at = self._place(seq + 1)
         while at < count and len(found) < limit:
             if jobs[at].state != GONE:

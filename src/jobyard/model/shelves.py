@@ -31,6 +31,8 @@ class Shelves:
         self.stack = Heap()
         # Ready jobs that are to be promoted, also those that wait in their lane.
         self.staged_count: i64 = 0
+        # Those that are promoted or on the stack, and wait in their lane.
+        self.listed_apart: i64 = 0
         self.lanes: dict[str, Lane] = {}
         # Lanes that time alone opens, the first to open first.
         self.shut = Heap()

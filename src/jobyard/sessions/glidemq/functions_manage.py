@@ -6,7 +6,10 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide, glide_move
 from jobyard.errors import NotFound
+from jobyard.model.extra import Outcome
 from jobyard.model.job import DELAYED, READY, Job
+from jobyard.model.policy import PLAIN
+from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_add import PRIORITY_MAX
@@ -16,11 +19,13 @@ from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import Place, bytes_of, find_place
 from jobyard.sessions.glidemq.projection_job import number
-from jobyard.sessions.glidemq.projection_sets import resting_jobs, scheduled_jobs
-from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, stream_range
+from jobyard.sessions.glidemq.projection_sets import scheduled_page
+from jobyard.sessions.glidemq.projection_stream import stream_ranks
 from jobyard.sessions.glidemq.words import Wrong
 
 SEARCH_MAX: Final = 1000
+_SEARCH_PAGE: Final = 1024
+_SEARCHED: Final = (places.STREAM, places.SCHEDULED, places.COMPLETED, places.FAILED)
 
 
 def _check_keys(call: Fcall, place: Place, parts: tuple[int, ...]) -> None:
@@ -210,17 +215,43 @@ def search_by_name(call: Fcall) -> None:
     name = call.text(1)
     limit = min(call.number(2, NUMBER_MAX, "limit"), SEARCH_MAX)
     queue = call.yard.queues.get(place.queue_name)
-    jobs: list[Job] = []
-    if place.part == places.STREAM:
-        if queue is not None:
-            jobs = stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=False)
-    elif place.part == places.SCHEDULED:
-        jobs = [] if queue is None else scheduled_jobs(queue)
-    elif place.part in (places.COMPLETED, places.FAILED):
-        if queue is not None:
-            line = queue.done if place.part == places.COMPLETED else queue.dead
-            jobs = resting_jobs(line)
-    else:
+    if place.part not in _SEARCHED:
         raise Wrong("ERR wrong key at 1")
-    found = [glide.id_of(job) for job in jobs if job.policy.name == name]
-    call.answer_texts(found[: int(limit)])
+    call.answer_texts([] if queue is None else _named(call, queue, place, name, limit))
+
+
+def _named(call: Fcall, queue: Queue, place: Place, name: str, limit: i64) -> list[str]:
+    """Return the ids of the first jobs with a name, looked for page by page."""
+    # As many as there can be: so the search ends with the last of them, and begins for one only.
+    left: i64 = queue.jobs_count()
+    if name != PLAIN.name:
+        known = [one.jobs_count for one in call.yard.policies.values() if one.name == name]
+        left = min(left, sum(known))
+    found: list[str] = []
+    start: i64 = 0
+    size: i64 = _SEARCH_PAGE
+    while len(found) < limit and left > 0:
+        jobs = _page(call, queue, place, start, size)
+        for job in jobs:
+            if job.policy.name == name and len(found) < limit:
+                found.append(glide.id_of(job))
+                left -= 1
+        if len(jobs) < size:
+            break
+        start += size
+        # Doubled each time, since every page walks past all that was seen.
+        size *= 2
+    return found
+
+
+def _page(call: Fcall, queue: Queue, place: Place, start: i64, count: i64) -> list[Job]:
+    if place.part == places.STREAM:
+        return stream_ranks(queue, start, count)
+    if place.part == places.SCHEDULED:
+        return scheduled_page(call.yard, queue, start, start + count, is_reversed=False)
+    line = queue.done if place.part == places.COMPLETED else queue.dead
+    jobs: list[Job] = []
+    for item in line.page(start, count, is_reversed=False):
+        assert isinstance(item, Outcome)
+        jobs.append(item.job)
+    return jobs

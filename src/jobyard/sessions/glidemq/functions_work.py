@@ -35,8 +35,8 @@ from jobyard.wire.resp_write import write_array, write_bulk
 
 POP_MAX: Final = 1000
 PROMOTE_MAX: Final = 1000
-# How far off the clock of a client may be before what it says is due is looked for in vain.
-SKEW_MS: Final = 60_000
+# How many of those that are next to come are looked at for a client whose clock is ahead.
+_AHEAD_MAX: Final = 1024
 _NO_BROADCAST: Final = "ERR broadcast groups are not there yet"
 
 
@@ -79,19 +79,11 @@ def promote(call: Fcall) -> None:
 def _promote_ahead(call: Fcall, queue: Queue, ts: i64, most: i64) -> i64:
     """Promote jobs that are due by the clock of the caller, though not yet by that of the yard."""
     early: list[Job] = []
-    items = queue.delayed.items
-    bound_ms = ts - call.yard.journal.wall_offset_ms + SKEW_MS
-    places_left = [0] if items else []
-    while places_left:
-        at = places_left.pop()
-        job = items[at]
-        # In a heap nothing beneath is due before.
-        if job.sort_key > bound_ms:
-            continue
-        assert isinstance(job, Job)
-        if due_label(call.yard, job) <= ts:
-            early.append(job)
-        places_left += [child for child in (2 * at + 1, 2 * at + 2) if child < len(items)]
+    # Of a heap the next to come are among the first.
+    for item in queue.delayed.items[:_AHEAD_MAX]:
+        assert isinstance(item, Job)
+        if due_label(call.yard, item) <= ts:
+            early.append(item)
     early.sort(key=_due_of)
     for job in early[: max(int(most), 0)]:
         glide_move.move_to_shelf(call.yard, job, call.now_ms)

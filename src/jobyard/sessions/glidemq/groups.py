@@ -33,8 +33,9 @@ from jobyard.sessions.glidemq.projection_stream import (
     idle_ms,
     parse_entry,
     pending_count,
+    pending_jobs,
+    pending_range,
     stream_length,
-    stream_range,
     write_entry_id,
 )
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
@@ -161,14 +162,10 @@ def _create(call: Call, place: Place) -> None:
 def _drop_consumer(call: Call, queue: Queue) -> i64:
     """Give back what a consumer holds; return how much that was."""
     name = call.arg(4)
-    held = [job for job in _pending(queue) if _is_of(job, name)]
+    held = [job for job in pending_range(queue, 0, ENTRY_MAX) if _is_of(job, name)]
     for job in held:
         give_back(call.yard, job, call.now_ms)
     return len(held)
-
-
-def _pending(queue: Queue) -> list[Job]:
-    return stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=True)
 
 
 def _is_of(job: Job, name: bytes) -> bool:
@@ -224,7 +221,7 @@ def xpending(call: Call) -> None:
     name = call.arg(at + 3) if call.count() == at + 4 else b""
     found: list[Job] = []
     if queue is not None:
-        for job in stream_range(queue, low, high, -1, is_reverse=False, is_pending=True):
+        for job in pending_range(queue, low, high):
             lease = job.lease
             assert lease is not None
             if idle_ms(lease, call.now_ms) >= least_ms and name in (b"", consumer_of(lease)):
@@ -253,9 +250,9 @@ def _pending_summary(call: Call, queue: Queue | None) -> None:
         write_nil(call.out, call.proto)
         write_nil_array(call.out, call.proto)
         return
-    for is_last in (False, True):
-        jobs = stream_range(queue, 0, ENTRY_MAX, 1, is_reverse=is_last, is_pending=True)
-        write_bulk(call.out, entry_text(entry_stamp(jobs[0])))
+    stamps = [int(entry_stamp(job)) for job in pending_jobs(queue)]
+    write_bulk(call.out, entry_text(min(stamps)))
+    write_bulk(call.out, entry_text(max(stamps)))
     held = consumers(queue)
     write_array(call.out, len(held))
     for name in sorted(held):
@@ -299,7 +296,7 @@ def xautoclaim(call: Call) -> None:
         at += 1
     jobs: list[Job] = []
     if queue is not None:
-        jobs = stream_range(queue, low, ENTRY_MAX, -1, is_reverse=False, is_pending=True)
+        jobs = pending_range(queue, low, ENTRY_MAX)
     claimed: list[Job] = []
     cursor = b"0-0"
     for job in jobs:
@@ -388,7 +385,7 @@ def info_consumers(call: Call) -> None:
     idle: dict[bytes, int] = {}
     if queue is not None:
         held = consumers(queue)
-        for job in _pending(queue):
+        for job in pending_jobs(queue):
             assert job.lease is not None
             name = consumer_of(job.lease)
             ms = int(idle_ms(job.lease, call.now_ms))

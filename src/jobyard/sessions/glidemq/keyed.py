@@ -5,7 +5,8 @@ Some keys show the state of a queue (`Projections` finds these), all others are 
 set. A method a key does not have refuses: reads as the wrong kind, changes as having no meaning.
 """
 
-from typing import final
+from math import ceil, floor
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -13,6 +14,9 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.side import StreamEntry, StreamId, StreamReader
 from jobyard.sessions.glidemq.keys import KeyName
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, WRONG_TYPE, Wrong
+
+# Scores beyond this are as good as without end.
+_WHOLE_MAX: Final = 1 << 60
 
 
 @final
@@ -30,6 +34,20 @@ class ScoreRange:
         if score < self.low or (self.low_open and score == self.low):
             return False
         return not (score > self.high or (self.high_open and score == self.high))
+
+    def least(self) -> i64:
+        """Return the least whole number inside."""
+        if self.low <= -_WHOLE_MAX or self.low > _WHOLE_MAX:
+            return -_WHOLE_MAX if self.low < 0 else _WHOLE_MAX
+        whole = ceil(self.low)
+        return whole + 1 if self.low_open and whole == self.low else whole
+
+    def most(self) -> i64:
+        """Return the greatest whole number inside."""
+        if self.high >= _WHOLE_MAX or self.high < -_WHOLE_MAX:
+            return _WHOLE_MAX if self.high > 0 else -_WHOLE_MAX
+        whole = floor(self.high)
+        return whole - 1 if self.high_open and whole == self.high else whole
 
 
 Scored = tuple[bytes, float]

@@ -1,4 +1,4 @@
-"""Keys that show the jobs of a queue, as commands see them.
+"""Keys that show parts of a queue, as commands see them.
 
 A read is answered from the yard as it is now. A change is translated into a verb where it means
 something, and refused where it does not. `find` makes one of these for each command; they hold no
@@ -12,18 +12,13 @@ from mypy_extensions import i64
 from jobyard.engine import glide, side
 from jobyard.engine.queues import stop_counting
 from jobyard.engine.yard import Yard
-from jobyard.model.job import DEAD, DONE, Job
+from jobyard.model.item import Item
+from jobyard.model.job import DEAD, DONE
+from jobyard.model.line import Line
 from jobyard.model.queue import Queue
-from jobyard.model.side import (
-    HASH,
-    LIST,
-    NO_KIND,
-    SET,
-    STRING,
-    ZSET,
-)
+from jobyard.model.side import HASH, NO_KIND, STRING
 from jobyard.sessions.glidemq import places
-from jobyard.sessions.glidemq.keyed import Keyed, Scored
+from jobyard.sessions.glidemq.keyed import Keyed, Scored, ScoreRange
 from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_fields import (
     ORDER_DONE,
@@ -34,36 +29,66 @@ from jobyard.sessions.glidemq.projection_fields import (
     order_done,
     ordering_fields,
 )
-from jobyard.sessions.glidemq.projection_job import field_of, job_fields, number
+from jobyard.sessions.glidemq.projection_job import number
 from jobyard.sessions.glidemq.projection_sets import (
     Hidden,
+    few_members,
+    is_scheduled,
     list_active,
     list_count,
     list_items,
     list_jobs,
-    log_lines,
-    members_of,
-    parents_of,
     resting_jobs,
+    resting_member,
+    scheduled_count,
     scheduled_jobs,
-    score_of,
+    scheduled_member,
+    scheduled_page,
+    scheduled_within,
     shelves_of,
-    sorted_count,
-    sorted_members,
 )
 from jobyard.sessions.glidemq.projection_writes import (
     SETTINGS,
-    add_log,
-    drop_job_fields,
     drop_meta_fields,
-    link_members,
-    remove_job,
     remove_jobs,
     schedule,
-    set_job_fields,
     set_meta_fields,
-    settle_members,
 )
+
+
+class Part(Keyed):
+    """A part of a queue: of one kind, and there while it holds anything.
+
+    What only tells comes back with the next job: deleted, it says that it is gone.
+    """
+
+    def __init__(self, kind: i64, yard: Yard, queue: Queue, place: Place, now_ms: i64) -> None:
+        self._kind: i64 = kind
+        self._yard = yard
+        self._queue = queue
+        self._place = place
+        self._now_ms: i64 = now_ms
+
+    def is_there(self) -> bool:
+        """Tell whether it holds anything."""
+        raise NotImplementedError
+
+    def kind(self) -> i64:
+        """Return of which kind it is, if it is there."""
+        return self._kind if self.is_there() else NO_KIND
+
+    def delete(self) -> bool:
+        """Say that it is gone."""
+        return self.is_there()
+
+
+@final
+class NoPart(Keyed):
+    """A part of a queue that is not there."""
+
+    def kind(self) -> i64:
+        """Return that it is of none."""
+        return NO_KIND
 
 
 @final
@@ -100,44 +125,6 @@ class NumberKey(Keyed):
         if self._queue is not None and self._place.part == places.ID:
             stop_counting(self._yard, self._queue)
         return is_there
-
-
-@final
-class JobKey(Keyed):
-    """One job."""
-
-    def __init__(self, yard: Yard, job: Job, now_ms: i64) -> None:
-        self._yard = yard
-        self._job = job
-        self._now_ms: i64 = now_ms
-
-    def kind(self) -> i64:
-        """Return that it is a hash."""
-        return HASH
-
-    def field(self, name: bytes) -> bytes | None:
-        """Return one field."""
-        return field_of(self._yard, self._job, name)
-
-    def fields(self) -> dict[bytes, bytes]:
-        """Return all fields."""
-        flat = job_fields(self._yard, self._job)
-        return {flat[at]: flat[at + 1] for at in range(0, len(flat), 2)}
-
-    def set_fields(self, fields: dict[bytes, bytes]) -> i64:
-        """Set what of the job can be set; anything else is remembered as it is."""
-        known = self.fields()
-        set_job_fields(self._yard, self._job, fields, self._now_ms)
-        return len([name for name in fields if name not in known])
-
-    def drop_fields(self, names: list[bytes]) -> i64:
-        """Forget fields that a client had set."""
-        return drop_job_fields(self._yard, self._job, names)
-
-    def delete(self) -> bool:
-        """Remove the job."""
-        remove_job(self._yard, self._job, self._now_ms)
-        return True
 
 
 @final
@@ -198,18 +185,12 @@ class MetaKey(Keyed):
 
 
 @final
-class LaneKey(Keyed):
+class HashKey(Part):
     """Counters of a queue that nobody writes but the yard: lanes, and endings by the minute."""
 
-    def __init__(self, yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> None:
-        self._yard = yard
-        self._queue = queue
-        self._place = place
-        self._now_ms: i64 = now_ms
-
-    def kind(self) -> i64:
-        """Return that it is a hash, if there is anything in it."""
-        return HASH if self.fields() else NO_KIND
+    def is_there(self) -> bool:
+        """Tell whether there is anything in it."""
+        return bool(self.fields())
 
     def field(self, name: bytes) -> bytes | None:
         """Return one field."""
@@ -219,8 +200,6 @@ class LaneKey(Keyed):
         """Return all fields."""
         queue = self._queue
         part = self._place.part
-        if queue is None:
-            return {}
         if part == places.ORDERING:
             return ordering_fields(queue)
         if part == places.GROUP:
@@ -232,215 +211,147 @@ class LaneKey(Keyed):
         meter = meters.done if part == places.METRICS_COMPLETED else meters.failed
         return metrics_fields(self._yard, meter)
 
-    def delete(self) -> bool:
-        """Say that it is gone: what it shows comes back with the next job."""
-        return self.kind() != NO_KIND
-
 
 @final
-class LogKey(Keyed):
-    """What workers wrote about a job."""
-
-    def __init__(self, yard: Yard, job: Job | None, now_ms: i64) -> None:
-        self._yard = yard
-        self._job = job
-        self._now_ms: i64 = now_ms
-
-    def _lines(self) -> list[bytes]:
-        return [] if self._job is None else log_lines(self._job)
-
-    def kind(self) -> i64:
-        """Return that it is a list, if there is a line."""
-        return LIST if self._lines() else NO_KIND
-
-    def items_count(self) -> i64:
-        """Return how many lines there are."""
-        return len(self._lines())
-
-    def items(self, start: i64, end: i64) -> list[bytes]:
-        """Return some of the lines."""
-        return self._lines()[start:end]
-
-    def push(self, values: list[bytes], *, is_left: bool) -> i64:
-        """Add lines at the end."""
-        if is_left or self._job is None:
-            return super().push(values, is_left=is_left)
-        add_log(self._yard, self._job, values, self._now_ms)
-        return self.items_count()
-
-    def delete(self) -> bool:
-        """Say that it is gone; it goes with its job."""
-        return bool(self._lines())
-
-
-@final
-class ListKey(Keyed):
+class ListKey(Part):
     """Jobs that workers take from a list: promoted ones, or the last that came."""
 
-    def __init__(self, yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> None:
-        self._yard = yard
-        self._queue = queue
-        self._place = place
-        self._now_ms: i64 = now_ms
-
-    def kind(self) -> i64:
-        """Return that it is a list, if a job stands there."""
-        return LIST if self.items_count() > 0 else NO_KIND
+    def is_there(self) -> bool:
+        """Tell whether a job stands there."""
+        return self.items_count() > 0
 
     def items_count(self) -> i64:
         """Return how many jobs stand there."""
-        return 0 if self._queue is None else list_count(self._queue, self._place)
+        return list_count(self._queue, self._place)
 
     def items(self, start: i64, end: i64) -> list[bytes]:
         """Return the ids of some of them."""
-        return [] if self._queue is None else list_items(self._queue, self._place)[start:end]
+        return list_items(self._queue, self._place)[start:end]
 
     def delete(self) -> bool:
         """Remove all jobs that stand there."""
-        queue = self._queue
-        if queue is None:
-            return False
-        return remove_jobs(self._yard, list_jobs(queue, self._place), self._now_ms) > 0
+        return remove_jobs(self._yard, list_jobs(self._queue, self._place), self._now_ms) > 0
+
+
+class SortedPart(Part):
+    """A part of a queue that is a sorted set."""
+
+    def is_there(self) -> bool:
+        """Tell whether it has a member."""
+        return self.scored_count() > 0
 
 
 @final
-class MembersKey(Keyed):
-    """Those a job waits for, or those who wait for it."""
-
-    def __init__(self, yard: Yard, job: Job | None, place: Place, now_ms: i64) -> None:
-        self._yard = yard
-        self._job = job
-        self._place = place
-        self._now_ms: i64 = now_ms
-
-    def kind(self) -> i64:
-        """Return that it is a set, if it has a member."""
-        return SET if self.members() else NO_KIND
-
-    def members(self) -> list[bytes]:
-        """Return all members."""
-        job = self._job
-        if job is None:
-            return []
-        return members_of(job) if self._place.part == places.DEPS else parents_of(self._yard, job)
-
-    def add_members(self, members: list[bytes]) -> i64:
-        """Let the job wait for others too."""
-        job = self._job
-        if job is None or self._place.part != places.DEPS:
-            return super().add_members(members)
-        return link_members(self._yard, job, members, self._now_ms)
-
-    def drop_members(self, members: list[bytes]) -> i64:
-        """Let the job wait for some no longer."""
-        job = self._job
-        if job is None or self._place.part != places.DEPS:
-            return super().drop_members(members)
-        return settle_members(self._yard, job, members, self._now_ms)
-
-    def delete(self) -> bool:
-        """Say that it is gone; it goes with its job."""
-        return self.kind() != NO_KIND
-
-
-@final
-class SortedKey(Keyed):
-    """Jobs that wait to be promoted, or for a signal; lanes that time holds up."""
-
-    def __init__(self, yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> None:
-        self._yard = yard
-        self._queue = queue
-        self._place = place
-        self._now_ms: i64 = now_ms
-
-    def kind(self) -> i64:
-        """Return that it is a sorted set, if it has a member."""
-        return ZSET if self.scored_count() > 0 else NO_KIND
-
-    def scored_count(self) -> i64:
-        """Return how many members there are."""
-        queue = self._queue
-        return 0 if queue is None else sorted_count(self._yard, queue, self._place)
-
-    def score(self, member: bytes) -> float | None:
-        """Return the score of a member."""
-        queue = self._queue
-        return None if queue is None else score_of(self._yard, queue, self._place, member)
-
-    def scored(self) -> list[Scored]:
-        """Return all members, the least score first."""
-        queue = self._queue
-        return [] if queue is None else sorted_members(self._yard, queue, self._place)
-
-    def set_scores(self, scores: dict[bytes, float]) -> i64:
-        """Let jobs come when their scores say, those at rest included."""
-        queue = self._queue
-        if queue is None or self._place.part != places.SCHEDULED:
-            return super().set_scores(scores)
-        return schedule(self._yard, queue, scores, self._now_ms)
-
-    def delete(self) -> bool:
-        """Remove all jobs that wait to be promoted; what else it shows comes and goes by itself."""
-        is_there = self.scored_count() > 0
-        if self._queue is not None and self._place.part == places.SCHEDULED:
-            remove_jobs(self._yard, scheduled_jobs(self._queue), self._now_ms)
-        return is_there
-
-
-@final
-class RestKey(Keyed):
-    """Jobs that are done, or dead."""
-
-    def __init__(
-        self, yard: Yard, queue: Queue | None, place: Place, hidden: Hidden, now_ms: i64
-    ) -> None:
-        self._yard = yard
-        self._queue = queue
-        self._place = place
-        self._hidden = hidden
-        self._now_ms: i64 = now_ms
-
-    def _left_out(self) -> list[bytes]:
-        queue = self._queue
-        if queue is None:
-            return []
-        state = DONE if self._place.part == places.COMPLETED else DEAD
-        return self._hidden.ids(self._yard, queue, state)
-
-    def kind(self) -> i64:
-        """Return that it is a sorted set, if it has a member."""
-        return ZSET if self.scored_count() > 0 else NO_KIND
+class ScheduledKey(SortedPart):
+    """Jobs that wait to be promoted."""
 
     def scored_count(self) -> i64:
         """Return how many jobs there are."""
+        return scheduled_count(self._queue)
+
+    def score(self, member: bytes) -> float | None:
+        """Return priority and due time of a job."""
+        job = glide.find(self._yard, self._queue, text_of(member))
+        if job is None or not is_scheduled(job):
+            return None
+        return scheduled_member(self._yard, job)[1]
+
+    def scored(self) -> list[Scored]:
+        """Return all jobs, the first to be promoted first."""
+        return self.scored_page(0, self.scored_count(), is_reversed=False)
+
+    def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
+        """Return the jobs from rank `start` up to before `end`."""
+        jobs = scheduled_page(self._yard, self._queue, start, end, is_reversed=is_reversed)
+        return [scheduled_member(self._yard, job) for job in jobs]
+
+    def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
+        """Return the jobs whose scores lie in a range."""
+        jobs = scheduled_within(self._yard, self._queue, within, is_reversed=is_reversed)
+        return [scheduled_member(self._yard, job) for job in jobs]
+
+    def set_scores(self, scores: dict[bytes, float]) -> i64:
+        """Let jobs come when their scores say, those at rest included."""
+        return schedule(self._yard, self._queue, scores, self._now_ms)
+
+    def delete(self) -> bool:
+        """Remove all of them."""
+        return remove_jobs(self._yard, scheduled_jobs(self._queue), self._now_ms) > 0
+
+
+@final
+class FewKey(SortedPart):
+    """Jobs that wait for a signal; lanes that time holds up."""
+
+    def scored_count(self) -> i64:
+        """Return how many members there are."""
+        return len(self.scored())
+
+    def score(self, member: bytes) -> float | None:
+        """Return the score of a member."""
+        for one in self.scored():
+            if one[0] == member:
+                return one[1]
+        return None
+
+    def scored(self) -> list[Scored]:
+        """Return all members, the least score first."""
+        return few_members(self._yard, self._queue, self._place)
+
+
+@final
+class RestKey(SortedPart):
+    """Jobs that are done, or dead."""
+
+    def __init__(
+        self,
+        kind: i64,
+        yard: Yard,
+        queue: Queue,
+        place: Place,
+        now_ms: i64,
+        hidden: Hidden,
+    ) -> None:
+        super().__init__(kind, yard, queue, place, now_ms)
+        self._hidden = hidden
+
+    def _state(self) -> i64:
+        return DONE if self._place.part == places.COMPLETED else DEAD
+
+    def _line(self) -> Line:
         queue = self._queue
-        if queue is None:
-            return 0
-        return sorted_count(self._yard, queue, self._place) - len(self._left_out())
+        return queue.done if self._place.part == places.COMPLETED else queue.dead
+
+    def _left_out(self) -> set[Item]:
+        return self._hidden.endings(self._yard, self._queue, self._state())
+
+    def scored_count(self) -> i64:
+        """Return how many jobs there are."""
+        return self._line().live_count - len(self._left_out())
 
     def score(self, member: bytes) -> float | None:
         """Return when a job ended."""
-        queue = self._queue
-        if queue is None or member in self._left_out():
+        job = glide.find(self._yard, self._queue, text_of(member))
+        if job is None or job.state != self._state() or job.outcome() in self._left_out():
             return None
-        return score_of(self._yard, queue, self._place, member)
+        return resting_member(self._yard, job.outcome())[1]
 
     def scored(self) -> list[Scored]:
         """Return all jobs, the first to end first."""
-        queue = self._queue
-        if queue is None:
-            return []
-        found = sorted_members(self._yard, queue, self._place)
+        return self.scored_page(0, self._line().live_count, is_reversed=False)
+
+    def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
+        """Return the jobs from rank `start` up to before `end`."""
         left_out = self._left_out()
-        return [one for one in found if one[0] not in left_out] if left_out else found
+        page = self._line().page(start, end - start, is_reversed=is_reversed, without=left_out)
+        return [resting_member(self._yard, item) for item in page]
 
     def drop_scored(self, members: list[bytes]) -> i64:
         """Show some no more until they end again: whoever does so is about to bring them back."""
-        queue = self._queue
         gone: i64 = 0
         for member in dict.fromkeys(members):
-            if queue is not None and self.score(member) is not None:
-                job = glide.find(self._yard, queue, text_of(member))
+            if self.score(member) is not None:
+                job = glide.find(self._yard, self._queue, text_of(member))
                 assert job is not None
                 self._hidden.add(job)
                 gone += 1
@@ -448,9 +359,6 @@ class RestKey(Keyed):
 
     def delete(self) -> bool:
         """Remove all of them."""
-        queue = self._queue
-        is_there = self.scored_count() > 0
-        if queue is not None:
-            line = queue.done if self._place.part == places.COMPLETED else queue.dead
-            remove_jobs(self._yard, resting_jobs(line), self._now_ms)
+        is_there = self.is_there()
+        remove_jobs(self._yard, resting_jobs(self._line()), self._now_ms)
         return is_there

@@ -1,7 +1,7 @@
 """Sorted sets, plain sets, lists and numbers of a queue, as its jobs and lanes make them up.
 
-Counts are counters. Listings gather what they list: those at rest stand in their order, those that
-are scheduled are put in order by every listing.
+Counts are counters. A page of those at rest, or of those that are scheduled, costs what it tells
+and what stands before it. What else there is, is little, and gathered for every reading.
 """
 
 from typing import Final, final
@@ -9,25 +9,29 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import glide
+from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.yard import Yard
 from jobyard.model.extra import DROPPED, Outcome
 from jobyard.model.glide import SUSPENDED
 from jobyard.model.heap import Heap
+from jobyard.model.item import Item
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, READY, Job
 from jobyard.model.lane import Lane
+from jobyard.model.limits import NEVER_MS
 from jobyard.model.line import Line
+from jobyard.model.listing import Listing, Listings
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, Shelves
 from jobyard.sessions.glidemq import places
-from jobyard.sessions.glidemq.keyed import Scored
+from jobyard.sessions.glidemq.keyed import Scored, ScoreRange
 from jobyard.sessions.glidemq.places import Place, bytes_of
 from jobyard.sessions.glidemq.projection_job import priority_of
 
 # A priority is the upper bits of a score, a time in milliseconds the lower.
 PRIORITY_SHIFT: Final = 42
-# Of a job that waits for a signal without end.
 # Jobs that are not shown; beyond these the first is shown again.
 HIDDEN_MAX: Final = 10_000
+# Of a job that waits for a signal without end.
 SUSPENDED_FOR_EVER: Final = 9_999_999_999_999
 
 
@@ -35,6 +39,25 @@ def shelves_of(queue: Queue) -> Shelves | None:
     """Return the shelves of a queue that has any."""
     rules = queue.rules
     return None if rules is None else rules.shelves
+
+
+# -- orders ------------------------------------------------------------------------------------
+
+
+def listings_of(queue: Queue) -> Listings:
+    """Return the listings of a queue, which are made as they are asked for."""
+    roster = roster_of(queue)
+    listings = roster.listings
+    if listings is None:
+        listings = Listings()
+        roster.listings = listings
+    return listings
+
+
+def renewed(queue: Queue, listing: Listing, count: i64) -> Listing:
+    """Return a listing as it is now; `count` jobs belong to it."""
+    listing.renew(roster_of(queue).walk(listing.seen_seq(), NEVER_MS), count)
+    return listing
 
 
 # -- jobs taken out of a list ------------------------------------------------------------------
@@ -57,78 +80,96 @@ class Hidden:
             del self._endings[next(iter(self._endings))]
         self._endings[int(job.id)] = int(job.outcome().key)
 
-    def has(self, job: Job) -> bool:
-        """Tell whether the end of a job is not to be shown."""
-        if int(job.id) not in self._endings:
-            return False
-        return self._endings[int(job.id)] == int(job.outcome().key)
-
-    def ids(self, yard: Yard, queue: Queue, state: i64) -> list[bytes]:
-        """Return the jobs of a queue that are in a state and not shown."""
-        found: list[bytes] = []
-        for job_id in self._endings:
+    def endings(self, yard: Yard, queue: Queue, state: i64) -> set[Item]:
+        """Return how jobs of a queue came to rest that are in a state and not shown."""
+        found: set[Item] = set()
+        over: list[int] = []
+        for job_id, ending in self._endings.items():
             job = yard.jobs.get(job_id)
-            if job is not None and job.queue is queue and job.state == state and self.has(job):
-                found.append(bytes_of(glide.id_of(job)))
+            if job is None or job.state not in (DEAD, DONE) or job.outcome().key != ending:
+                over.append(job_id)
+            elif job.queue is queue and job.state == state:
+                found.add(job.outcome())
+        for job_id in over:
+            del self._endings[job_id]
         return found
 
 
 # -- sorted sets -------------------------------------------------------------------------------
 
 
-def sorted_count(yard: Yard, queue: Queue, place: Place) -> i64:
-    """Return how many members a sorted set has."""
-    part = place.part
-    if part == places.SCHEDULED:
-        shelves = shelves_of(queue)
-        staged: i64 = 0 if shelves is None else shelves.staged_count
-        return len(queue.delayed.items) + staged
-    if part == places.COMPLETED:
-        return queue.done.live_count
-    if part == places.FAILED:
-        return queue.dead.live_count
-    return len(sorted_members(yard, queue, place))
+@final
+class ScheduledListing(Listing):
+    """Jobs that wait to be promoted, by their scores."""
+
+    def __init__(self, yard: Yard) -> None:
+        super().__init__()
+        self._yard = yard
+        # By which the scores of jobs at other doors are told; with another they are others.
+        self._offset_ms: i64 = yard.journal.wall_offset_ms
+
+    def has(self, job: Job) -> bool:
+        """Tell whether a job waits to be promoted."""
+        return is_scheduled(job)
+
+    def place_of(self, job: Job) -> i64:
+        """Return its score."""
+        return scheduled_score(self._yard, job)
+
+    def check_offset(self) -> None:
+        """Begin anew if the wall clock was set."""
+        offset_ms = self._yard.journal.wall_offset_ms
+        if offset_ms != self._offset_ms:
+            self._offset_ms = offset_ms
+            self.forget()
 
 
-def sorted_members(yard: Yard, queue: Queue, place: Place) -> list[Scored]:
-    """Return the members of a sorted set, least score first."""
-    part = place.part
-    if part == places.SCHEDULED:
-        found = [_scheduled(yard, job) for job in scheduled_jobs(queue)]
-    elif part == places.COMPLETED:
-        found = _resting(yard, queue.done)
-    elif part == places.FAILED:
-        found = _resting(yard, queue.dead)
-    elif part == places.RATELIMITED:
+def _schedule(yard: Yard, queue: Queue) -> Listing:
+    listings = listings_of(queue)
+    listing = listings.scheduled
+    if listing is None:
+        listing = ScheduledListing(yard)
+        listings.scheduled = listing
+    assert isinstance(listing, ScheduledListing)
+    listing.check_offset()
+    return renewed(queue, listing, scheduled_count(queue))
+
+
+def scheduled_count(queue: Queue) -> i64:
+    """Return how many jobs wait to be promoted."""
+    shelves = shelves_of(queue)
+    staged: i64 = 0 if shelves is None else shelves.staged_count
+    return len(queue.delayed.items) + staged
+
+
+def scheduled_page(
+    yard: Yard, queue: Queue, start: i64, end: i64, *, is_reversed: bool
+) -> list[Job]:
+    """Return jobs that wait to be promoted, from one rank up to before another."""
+    return _schedule(yard, queue).page(start, end - start, is_reversed=is_reversed)
+
+
+def scheduled_within(
+    yard: Yard, queue: Queue, within: ScoreRange, *, is_reversed: bool
+) -> list[Job]:
+    """Return jobs that wait to be promoted and whose scores lie in a range."""
+    low, high = within.least(), within.most()
+    return _schedule(yard, queue).between(low, high, -1, is_reversed=is_reversed)
+
+
+def few_members(yard: Yard, queue: Queue, place: Place) -> list[Scored]:
+    """Return the members of a sorted set that never has many, least score first."""
+    found: list[Scored] = []
+    if place.part == places.RATELIMITED:
         found = _shut_lanes(yard, queue)
-    elif part == places.SUSPENDED:
+    elif place.part == places.SUSPENDED:
         found = _suspended(yard, queue)
-    else:
-        found = []
     found.sort(key=_rank_of)
     return found
 
 
 def _rank_of(one: Scored) -> tuple[float, bytes]:
     return one[1], one[0]
-
-
-def score_of(yard: Yard, queue: Queue, place: Place, member: bytes) -> float | None:
-    """Return the score of one member."""
-    part = place.part
-    if part in (places.SCHEDULED, places.COMPLETED, places.FAILED):
-        job = glide.find(yard, queue, places.text_of(member))
-        if job is None:
-            return None
-        if part == places.SCHEDULED:
-            return float(scheduled_score(yard, job)) if is_scheduled(job) else None
-        if job.state != (DONE if part == places.COMPLETED else DEAD):
-            return None
-        return float(job.outcome().ended_ms + yard.journal.wall_offset_ms)
-    for one in sorted_members(yard, queue, place):
-        if one[0] == member:
-            return one[1]
-    return None
 
 
 def is_scheduled(job: Job) -> bool:
@@ -143,12 +184,8 @@ def scheduled_jobs(queue: Queue) -> list[Job]:
     shelves = shelves_of(queue)
     if shelves is not None and shelves.staged_count > 0:
         _gather(found, shelves.staged)
-        if len(shelves.staged.items) < shelves.staged_count:
-            for lane in shelves.lanes.values():
-                for item in lane.waiting.items:
-                    assert isinstance(item, Job)
-                    if item.shelf == STAGED:
-                        found.append(item)
+        apart = shelves.staged_count - len(shelves.staged.items)
+        found += lane_jobs(shelves, STAGED, apart)
     return found
 
 
@@ -158,7 +195,8 @@ def _gather(found: list[Job], heap: Heap) -> None:
         found.append(item)
 
 
-def _scheduled(yard: Yard, job: Job) -> Scored:
+def scheduled_member(yard: Yard, job: Job) -> Scored:
+    """Return a job that waits to be promoted with its score."""
     return bytes_of(glide.id_of(job)), float(scheduled_score(yard, job))
 
 
@@ -176,14 +214,11 @@ def due_label(yard: Yard, job: Job) -> i64:
     return job.due_ms + yard.journal.wall_offset_ms
 
 
-def _resting(yard: Yard, line: Line) -> list[Scored]:
-    offset_ms = yard.journal.wall_offset_ms
-    found: list[Scored] = []
-    for item in line.items:
-        if item.pos == 0:
-            assert isinstance(item, Outcome)
-            found.append((bytes_of(glide.id_of(item.job)), float(item.ended_ms + offset_ms)))
-    return found
+def resting_member(yard: Yard, item: Item) -> Scored:
+    """Return a job at rest with the time it came to rest."""
+    assert isinstance(item, Outcome)
+    ended_ms = item.ended_ms + yard.journal.wall_offset_ms
+    return bytes_of(glide.id_of(item.job)), float(ended_ms)
 
 
 def resting_jobs(line: Line) -> list[Job]:
@@ -263,7 +298,13 @@ def list_count(queue: Queue, place: Place) -> i64:
     shelves = shelves_of(queue)
     if shelves is None:
         return 0
-    return len(shelves.heap(PROMOTED if place.part == places.PRIORITY else STACK).items)
+    if shelves.listed_apart > 0:
+        return len(list_jobs(queue, place))
+    return len(shelves.heap(_shelf(place)).items)
+
+
+def _shelf(place: Place) -> i64:
+    return PROMOTED if place.part == places.PRIORITY else STACK
 
 
 def list_items(queue: Queue, place: Place) -> list[bytes]:
@@ -272,12 +313,31 @@ def list_items(queue: Queue, place: Place) -> list[bytes]:
 
 
 def list_jobs(queue: Queue, place: Place) -> list[Job]:
-    """Return the jobs of one of the lists."""
+    """Return the jobs of one of the lists; behind the first, those that wait for their turn."""
     found: list[Job] = []
     shelves = shelves_of(queue)
-    if shelves is not None:
-        _gather(found, shelves.heap(PROMOTED if place.part == places.PRIORITY else STACK))
-    found.sort(key=_turn_of, reverse=True)
+    if shelves is None:
+        return found
+    shelf = _shelf(place)
+    if shelves.listed_apart > 0:
+        found = lane_jobs(shelves, shelf, shelves.listed_apart)
+        found.sort(key=_turn_of, reverse=True)
+    standing: list[Job] = []
+    _gather(standing, shelves.heap(shelf))
+    standing.sort(key=_turn_of, reverse=True)
+    return found + standing
+
+
+def lane_jobs(shelves: Shelves, shelf: i64, most: i64) -> list[Job]:
+    """Return up to `most` jobs of a shelf that wait in their lanes, in no order."""
+    found: list[Job] = []
+    for lane in shelves.lanes.values():
+        for item in lane.waiting.items:
+            assert isinstance(item, Job)
+            if item.shelf == shelf and len(found) < most:
+                found.append(item)
+        if len(found) == most:
+            break
     return found
 
 

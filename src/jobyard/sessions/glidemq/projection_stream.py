@@ -3,22 +3,28 @@
 An entry is a job that stands in the stream or was taken from there; its id is the job's place in
 line, so it changes when the job comes back. Whoever holds a job of the stream has its entry
 pending, at whatever door it was taken.
+
+What is read of the stream costs what is told, and of those that are held what they are.
 """
 
-import heapq
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
-from jobyard.model.item import Item
-from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, TOPICS, Job
+from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
+from jobyard.model.listing import Listing
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.projection_sets import list_active, shelves_of
+from jobyard.sessions.glidemq.projection_sets import (
+    list_active,
+    listings_of,
+    renewed,
+    shelves_of,
+)
 from jobyard.wire.resp_write import write_pair
 
 GROUP: Final = b"workers"
@@ -26,6 +32,8 @@ ENTRY_MAX: Final = (1 << 63) - 1
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 # What the greatest id may have before its dash.
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
+# So many are looked through one by one.
+_FEW: Final = 64
 
 _DOORS: Final[dict[int, str]] = {
     BEANSTALK: "beanstalk",
@@ -40,7 +48,8 @@ def stream_length(queue: Queue) -> i64:
     ready: i64 = len(queue.ready.items) + queue.held_count
     shelves = shelves_of(queue)
     if shelves is not None:
-        ready -= shelves.staged_count + len(shelves.promoted.items) + len(shelves.stack.items)
+        listed: i64 = len(shelves.promoted.items) + len(shelves.stack.items) + shelves.listed_apart
+        ready -= shelves.staged_count + listed
     return ready + pending_count(queue)
 
 
@@ -79,28 +88,42 @@ def _is_count(text: bytes) -> bool:
     return text.isdigit() and len(text) <= 20
 
 
+@final
+class StreamListing(Listing):
+    """Jobs that have an entry, by its id."""
+
+    def has(self, job: Job) -> bool:
+        """Tell whether a job has an entry."""
+        if job.state == READY:
+            return job.shelf == STREAM
+        lease = job.lease
+        return job.state == LEASED and lease is not None and not lease.terms.is_list
+
+    def place_of(self, job: Job) -> i64:
+        """Return the id of its entry."""
+        return entry_stamp(job)
+
+
+def _stream(queue: Queue) -> Listing:
+    listings = listings_of(queue)
+    if listings.stream is None:
+        listings.stream = StreamListing()
+    return renewed(queue, listings.stream, stream_length(queue))
+
+
 def stream_jobs(queue: Queue) -> list[Job]:
-    """Return the jobs that have an entry, in no order."""
-    found: list[Job] = []
-    _add(found, queue.ready.items)
-    rules = queue.rules
-    if rules is not None:
-        for group in rules.ring:
-            _add(found, group.ready.items)
-        if rules.shelves is not None:
-            for lane in rules.shelves.lanes.values():
-                for item in lane.waiting.items:
-                    assert isinstance(item, Job)
-                    if item.shelf == STREAM:
-                        found.append(item)
-    found += pending_jobs(queue)
-    return found
+    """Return the jobs that have an entry, in order."""
+    return _stream(queue).page(0, -1, is_reversed=False)
 
 
-def _add(found: list[Job], items: list[Item]) -> None:
-    for item in items:
-        assert isinstance(item, Job)
-        found.append(item)
+def stream_ranks(queue: Queue, start: i64, count: i64) -> list[Job]:
+    """Return up to `count` of the jobs that have an entry, without the first `start`."""
+    return _stream(queue).page(start, count, is_reversed=False)
+
+
+def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:
+    """Return up to `count` jobs by their entries from `low` to `high`; all if it is negative."""
+    return _stream(queue).between(low, high, count, is_reversed=is_reversed)
 
 
 def pending_jobs(queue: Queue) -> list[Job]:
@@ -113,18 +136,11 @@ def pending_jobs(queue: Queue) -> list[Job]:
     return found
 
 
-def stream_range(
-    queue: Queue, low: i64, high: i64, count: i64, *, is_reverse: bool, is_pending: bool
-) -> list[Job]:
-    """Return up to `count` jobs by their entries from `low` to `high`, or the other way round."""
-    jobs = pending_jobs(queue) if is_pending else stream_jobs(queue)
-    within = [job for job in jobs if low <= entry_stamp(job) <= high]
-    if count < 0 or count >= len(within):
-        within.sort(key=_entry_of, reverse=is_reverse)
-        return within
-    if is_reverse:
-        return heapq.nlargest(int(count), within, key=_entry_of)
-    return heapq.nsmallest(int(count), within, key=_entry_of)
+def pending_range(queue: Queue, low: i64, high: i64) -> list[Job]:
+    """Return the jobs whose entries from `low` to `high` somebody holds, in order."""
+    found = [job for job in pending_jobs(queue) if low <= entry_stamp(job) <= high]
+    found.sort(key=_entry_of)
+    return found
 
 
 def _entry_of(job: Job) -> int:
@@ -133,16 +149,19 @@ def _entry_of(job: Job) -> int:
 
 def find_entry(queue: Queue, stamp: i64) -> Job | None:
     """Return the job of an entry."""
-    for job in stream_jobs(queue):
-        if entry_stamp(job) == stamp:
-            return job
-    return None
+    jobs = stream_page(queue, stamp, stamp, 1, is_reversed=False)
+    return jobs[0] if jobs else None
 
 
 def find_pending(queue: Queue, stamp: i64) -> Job | None:
     """Return the job of an entry that somebody holds."""
-    for job in pending_jobs(queue):
-        if entry_stamp(job) == stamp:
+    jobs: list[Job]
+    if len(queue.leased.items) <= _FEW:
+        jobs = pending_jobs(queue)
+    else:
+        jobs = stream_page(queue, stamp, stamp, -1, is_reversed=False)
+    for job in jobs:
+        if job.state == LEASED and entry_stamp(job) == stamp:
             return job
     return None
 

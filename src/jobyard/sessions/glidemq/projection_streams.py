@@ -1,5 +1,6 @@
 """Streams that show a queue: its jobs as entries, and what happened to them lately."""
 
+from bisect import bisect_left, bisect_right
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -24,7 +25,7 @@ from jobyard.sessions.glidemq.projection_stream import (
     find_entry,
     stream_jobs,
     stream_length,
-    stream_range,
+    stream_page,
 )
 from jobyard.sessions.glidemq.projection_writes import remove_job, remove_jobs
 
@@ -42,6 +43,10 @@ def stamp_of(entry_id: StreamId) -> i64:
 def id_of(stamp: i64) -> StreamId:
     """Return the id of an entry."""
     return int(stamp >> STAMP_SHIFT), int(stamp & _LOW_MAX)
+
+
+def _id_of(entry: StreamEntry) -> StreamId:
+    return entry.id
 
 
 @final
@@ -69,14 +74,8 @@ class StreamKey(Keyed):
         queue = self._queue
         if queue is None:
             return []
-        jobs = stream_range(
-            queue,
-            stamp_of(first),
-            stamp_of(last),
-            count,
-            is_reverse=is_reversed,
-            is_pending=False,
-        )
+        low, high = stamp_of(first), stamp_of(last)
+        jobs = stream_page(queue, low, high, count, is_reversed=is_reversed)
         return [StreamEntry(id_of(entry_stamp(job)), entry_fields(job)) for job in jobs]
 
     def last_id(self) -> StreamId:
@@ -99,7 +98,9 @@ class StreamKey(Keyed):
         queue = self._queue
         if queue is None:
             return
-        jobs = stream_range(queue, 0, ENTRY_MAX, -1, is_reverse=False, is_pending=False)
+        # Among the oldest may be all that run.
+        most = count + len(queue.leased.items)
+        jobs = stream_page(queue, 0, ENTRY_MAX, most, is_reversed=False)
         ready = [job for job in jobs if job.state != LEASED]
         remove_jobs(self._yard, ready[: int(count)], self._now_ms)
 
@@ -138,10 +139,18 @@ class EventsKey(Keyed):
         ring = self._ring()
         if ring is None:
             return []
-        found = [one for one in ring.entries if first <= one.id <= last]
+        entries = ring.entries
+        start: i64 = bisect_left(entries, first, key=_id_of)
+        end: i64 = bisect_right(entries, last, key=_id_of)
+        if 0 <= count < end - start:
+            if is_reversed:
+                start = end - count
+            else:
+                end = start + count
+        found = entries[start:end]
         if is_reversed:
             found.reverse()
-        return found[: int(count)] if count >= 0 else found
+        return found
 
     def last_id(self) -> StreamId:
         """Return the id of the newest event."""

@@ -9,31 +9,35 @@ from jobyard.engine.lists import roster_of
 from jobyard.engine.yard import Yard
 from jobyard.model.job import GONE, Job
 from jobyard.model.queue import Queue
-from jobyard.model.side import NO_KIND
+from jobyard.model.side import HASH, LIST, NO_KIND, ZSET
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.events import Events
 from jobyard.sessions.glidemq.keyed import Keyed, Projections
 from jobyard.sessions.glidemq.keys import PREFIX, KeyName, parse_key
 from jobyard.sessions.glidemq.places import TEXTS, Place, bytes_of, find_place
+from jobyard.sessions.glidemq.projection_job_keys import JobKey, LogKey, MembersKey
 from jobyard.sessions.glidemq.projection_keys import (
-    JobKey,
-    LaneKey,
+    FewKey,
+    HashKey,
     ListKey,
-    LogKey,
-    MembersKey,
     MetaKey,
+    NoPart,
     NumberKey,
     RestKey,
-    SortedKey,
+    ScheduledKey,
 )
 from jobyard.sessions.glidemq.projection_sets import Hidden, log_lines, members_of
 from jobyard.sessions.glidemq.projection_streams import EventsKey, StreamKey
+from jobyard.sessions.glidemq.words import Wrong
 from jobyard.wire.glob import is_match
 
 # A cursor: the queue it stands in, above; below, the seq of the last job that was shown.
 _QUEUE_SHIFT: Final = 40
 _SEQ_BITS: Final = (1 << _QUEUE_SHIFT) - 1
 _QUEUES_MAX: Final = (1 << 21) - 1
+
+# Letters of a pattern that do not stand for themselves.
+_SPECIAL: Final = b"*?[\\"
 
 _WHOLE: Final = (
     places.ID,
@@ -65,7 +69,7 @@ class QueueProjections(Projections):
         self._hidden = Hidden()
         # Queues in the order they were first seen, for cursors to point at.
         self._seen: list[str] = []
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
 
     def find(self, name: KeyName, now_ms: i64) -> Keyed | None:
         """Return the key if it shows a queue or a job; None if it is kept as it was set."""
@@ -83,9 +87,21 @@ class QueueProjections(Projections):
             return StreamKey(yard, queue, now_ms, has_group=has_group)
         if part == places.EVENTS:
             return EventsKey(self._events, place)
+        return self._part(queue, place, now_ms)
+
+    def _part(self, queue: Queue | None, place: Place, now_ms: i64) -> Keyed:
+        """Return a key about a queue that is no stream."""
+        yard = self._yard
+        part = place.part
+        if part == places.META:
+            return MetaKey(yard, queue, place, now_ms)
+        if part in (places.ID, places.LIST_ACTIVE):
+            return NumberKey(yard, queue, place)
+        if queue is None:
+            return NoPart()
         if part in (places.COMPLETED, places.FAILED):
-            return RestKey(yard, queue, place, self._hidden, now_ms)
-        return _queue_key(yard, queue, place, now_ms)
+            return RestKey(ZSET, yard, queue, place, now_ms, self._hidden)
+        return _part(yard, queue, place, now_ms)
 
     def count(self) -> i64:
         """Return about how many such keys there are: one a job, and one a queue that has any."""
@@ -94,12 +110,18 @@ class QueueProjections(Projections):
 
     def scan(self, cursor: i64, pattern: bytes, count: i64, now_ms: i64) -> tuple[i64, list[bytes]]:
         """Return about `count` keys from a cursor on, and the next cursor, 0 at the end."""
-        self._look_around()
+        if cursor == 0:
+            self._look_around()
         found: list[bytes] = []
         at: i64 = cursor >> _QUEUE_SHIFT
         seq: i64 = cursor & _SEQ_BITS
+        end: i64 = len(self._seen)
+        name = _one_queue(pattern)
+        if name:
+            only: i64 = self._known.get(name, -1)
+            at, end = max(at, only), only + 1
         looked: i64 = 0
-        while at < len(self._seen):
+        while 0 <= at < end:
             queue = self._yard.queues.get(self._seen[at])
             base = None if queue is None else _base(queue)
             if queue is None or base is None or not _may_match(pattern, base):
@@ -109,7 +131,9 @@ class QueueProjections(Projections):
             if seq == 0:
                 self._add_whole(found, base, pattern, now_ms)
                 looked += 1
-            jobs = roster_of(self._yard, queue).walk(seq, max(count - looked, 1))
+            jobs: list[Job] = []
+            if _may_match_job(pattern, base):
+                jobs = roster_of(self._yard, queue).walk(seq, max(count - looked, 1))
             for job in jobs:
                 _add_job(found, base, pattern, job)
                 seq = job.key
@@ -117,7 +141,7 @@ class QueueProjections(Projections):
             if not jobs:
                 at += 1
                 seq = 0
-            if looked >= count and at < len(self._seen):
+            if looked >= count and at < end:
                 # A queue without jobs begins at seq 0, and so does its cursor.
                 return (at << _QUEUE_SHIFT) | seq, found
         return 0, found
@@ -125,7 +149,7 @@ class QueueProjections(Projections):
     def _look_around(self) -> None:
         for name in self._yard.queues:
             if name not in self._known and len(self._seen) < _QUEUES_MAX:
-                self._known.add(name)
+                self._known[name] = len(self._seen)
                 self._seen.append(name)
 
     def _add_whole(self, found: list[bytes], base: bytes, pattern: bytes, now_ms: i64) -> None:
@@ -158,18 +182,16 @@ def _job_key(yard: Yard, job: Job | None, place: Place, now_ms: i64) -> Keyed | 
     return MembersKey(yard, job, place, now_ms)
 
 
-def _queue_key(yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> Keyed:
-    """Return a key about a queue that is no stream."""
+def _part(yard: Yard, queue: Queue, place: Place, now_ms: i64) -> Keyed:
+    """Return a key that shows a part of a queue and is made up of nothing else."""
     part = place.part
-    if part == places.META:
-        return MetaKey(yard, queue, place, now_ms)
-    if part in (places.ID, places.LIST_ACTIVE):
-        return NumberKey(yard, queue, place)
+    if part == places.SCHEDULED:
+        return ScheduledKey(ZSET, yard, queue, place, now_ms)
     if part in (places.PRIORITY, places.LIFO):
-        return ListKey(yard, queue, place, now_ms)
+        return ListKey(LIST, yard, queue, place, now_ms)
     if part in _HASHES:
-        return LaneKey(yard, queue, place, now_ms)
-    return SortedKey(yard, queue, place, now_ms)
+        return HashKey(HASH, yard, queue, place, now_ms)
+    return FewKey(ZSET, yard, queue, place, now_ms)
 
 
 def _base(queue: Queue) -> bytes | None:
@@ -183,12 +205,34 @@ def _base(queue: Queue) -> bytes | None:
     return prefix + b":{" + rest + b"}:"
 
 
-def _may_match(pattern: bytes, base: bytes) -> bool:
-    """Tell whether any key of a queue may match: its first letters are those of the pattern."""
+def _literal_size(pattern: bytes) -> i64:
+    """Return how much of a pattern, from its begin on, stands for itself."""
     size = 0
-    while size < len(pattern) and size < len(base) and pattern[size] not in b"*?[\\":
+    while size < len(pattern) and pattern[size] not in _SPECIAL:
         size += 1
-    return pattern[:size] == base[:size]
+    return size
+
+
+def _may_match(pattern: bytes, head: bytes) -> bool:
+    """Tell whether a key that begins so may match: what is fixed of the pattern is the same."""
+    size = min(_literal_size(pattern), len(head))
+    return pattern[:size] == head[:size]
+
+
+def _may_match_job(pattern: bytes, base: bytes) -> bool:
+    """Tell whether any key about a job of a queue may match."""
+    return any(_may_match(pattern, base + TEXTS[part]) for part in _OF_JOBS)
+
+
+def _one_queue(pattern: bytes) -> str:
+    """Return the one queue whose keys a pattern names; "" if it may be those of more."""
+    end = pattern.find(b"}:")
+    if end < 0 or _literal_size(pattern) <= end:
+        return ""
+    try:
+        return parse_key(pattern[:end] + b"}:id").queue
+    except Wrong:
+        return ""
 
 
 def _add_job(found: list[bytes], base: bytes, pattern: bytes, job: Job) -> None:

@@ -1,0 +1,136 @@
+"""Keys that show one job, as commands see them: its fields, its log, its parents and children."""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from jobyard.engine.yard import Yard
+from jobyard.model.job import Job
+from jobyard.model.side import HASH, LIST, NO_KIND, SET
+from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.keyed import Keyed
+from jobyard.sessions.glidemq.places import Place
+from jobyard.sessions.glidemq.projection_job import field_of, job_fields
+from jobyard.sessions.glidemq.projection_sets import log_lines, members_of, parents_of
+from jobyard.sessions.glidemq.projection_writes import (
+    add_log,
+    drop_job_fields,
+    link_members,
+    remove_job,
+    set_job_fields,
+    settle_members,
+)
+
+
+@final
+class JobKey(Keyed):
+    """One job."""
+
+    def __init__(self, yard: Yard, job: Job, now_ms: i64) -> None:
+        self._yard = yard
+        self._job = job
+        self._now_ms: i64 = now_ms
+
+    def kind(self) -> i64:
+        """Return that it is a hash."""
+        return HASH
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return one field."""
+        return field_of(self._yard, self._job, name)
+
+    def fields(self) -> dict[bytes, bytes]:
+        """Return all fields."""
+        flat = job_fields(self._yard, self._job)
+        return {flat[at]: flat[at + 1] for at in range(0, len(flat), 2)}
+
+    def set_fields(self, fields: dict[bytes, bytes]) -> i64:
+        """Set what of the job can be set; anything else is remembered as it is."""
+        known = self.fields()
+        set_job_fields(self._yard, self._job, fields, self._now_ms)
+        return len([name for name in fields if name not in known])
+
+    def drop_fields(self, names: list[bytes]) -> i64:
+        """Forget fields that a client had set."""
+        return drop_job_fields(self._yard, self._job, names)
+
+    def delete(self) -> bool:
+        """Remove the job."""
+        remove_job(self._yard, self._job, self._now_ms)
+        return True
+
+
+@final
+class LogKey(Keyed):
+    """What workers wrote about a job."""
+
+    def __init__(self, yard: Yard, job: Job | None, now_ms: i64) -> None:
+        self._yard = yard
+        self._job = job
+        self._now_ms: i64 = now_ms
+
+    def _lines(self) -> list[bytes]:
+        return [] if self._job is None else log_lines(self._job)
+
+    def kind(self) -> i64:
+        """Return that it is a list, if there is a line."""
+        return LIST if self._lines() else NO_KIND
+
+    def items_count(self) -> i64:
+        """Return how many lines there are."""
+        return len(self._lines())
+
+    def items(self, start: i64, end: i64) -> list[bytes]:
+        """Return some of the lines."""
+        return self._lines()[start:end]
+
+    def push(self, values: list[bytes], *, is_left: bool) -> i64:
+        """Add lines at the end."""
+        if is_left or self._job is None:
+            return super().push(values, is_left=is_left)
+        add_log(self._yard, self._job, values, self._now_ms)
+        return self.items_count()
+
+    def delete(self) -> bool:
+        """Say that it is gone; it goes with its job."""
+        return bool(self._lines())
+
+
+@final
+class MembersKey(Keyed):
+    """Those a job waits for, or those who wait for it."""
+
+    def __init__(self, yard: Yard, job: Job | None, place: Place, now_ms: i64) -> None:
+        self._yard = yard
+        self._job = job
+        self._place = place
+        self._now_ms: i64 = now_ms
+
+    def kind(self) -> i64:
+        """Return that it is a set, if it has a member."""
+        return SET if self.members() else NO_KIND
+
+    def members(self) -> list[bytes]:
+        """Return all members."""
+        job = self._job
+        if job is None:
+            return []
+        return members_of(job) if self._place.part == places.DEPS else parents_of(self._yard, job)
+
+    def add_members(self, members: list[bytes]) -> i64:
+        """Let the job wait for others too."""
+        job = self._job
+        if job is None or self._place.part != places.DEPS:
+            return super().add_members(members)
+        return link_members(self._yard, job, members, self._now_ms)
+
+    def drop_members(self, members: list[bytes]) -> i64:
+        """Let the job wait for some no longer."""
+        job = self._job
+        if job is None or self._place.part != places.DEPS:
+            return super().drop_members(members)
+        return settle_members(self._yard, job, members, self._now_ms)
+
+    def delete(self) -> bool:
+        """Say that it is gone; it goes with its job."""
+        return self.kind() != NO_KIND
