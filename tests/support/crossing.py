@@ -15,14 +15,18 @@ QUEUE: Final = "tasks"
 class Bean:
     """A beanstalk client that uses and watches one tube."""
 
-    def __init__(self, client: Client, tube: str) -> None:
+    def __init__(self, doors: BareDoors, client: Client, tube: str) -> None:
+        self._doors = doors
         self.client = client
         self.tube = tube
         client.say(b"use %b\r\nwatch %b\r\nignore default\r\n" % ((tube.encode(),) * 2))
 
     def ask(self, line: str) -> str:
         """Send a line; return what is answered at once, without its end."""
-        return self.client.say(line.encode() + b"\r\n").decode().removesuffix("\r\n")
+        answer = self.client.say(line.encode() + b"\r\n")
+        # Others may have been served by it.
+        self._doors.settle()
+        return answer.decode().removesuffix("\r\n")
 
     def put(self, body: str = "b", rank: int = 0, delay_s: int = 0, ttr_s: int = 60) -> int:
         """Put a job; return its id."""
@@ -62,7 +66,7 @@ class Waiting:
         self.how = how
         if how == "reserve":
             self._bean = doors.another_bean()
-            assert self._bean.ask("reserve") == ""
+            self._bean.client.session.receive(b"reserve\r\n", doors.now_ms)
         elif how == "PULL":
             self._bun = doors.bunqueue()
             self._number = self._bun.send("PULL", queue=QUEUE, timeout=60_000)
@@ -79,7 +83,6 @@ class Waiting:
                 self._caller.send("POST", f"/v0/topics/{QUEUE}/claim", body)
             else:
                 self._caller.listen(f"/v0/topics/{QUEUE}/work?node=w8&max=1")
-                self._caller.events()
 
     def heard(self) -> Any:
         """Return the data of the job that came, or None."""
@@ -98,7 +101,7 @@ class Waiting:
         if self.how == "claim":
             came = self._caller.hear()
             return None if came is None else came.json["claimed"][0]["data"]
-        jobs = self._caller.jobs()
+        jobs = [event.json for event in self._caller.events() if event.name == "job"]
         return jobs[0]["data"] if jobs else None
 
     def vanish(self) -> None:
@@ -136,7 +139,7 @@ class Crossing(BareDoors):
 
     def another_bean(self, tube: str = QUEUE) -> Bean:
         """Open a connection to the beanstalk door."""
-        return Bean(self.beanstalk(), tube)
+        return Bean(self, self.beanstalk(), tube)
 
     def wait(self, how: str) -> Waiting:
         """Let somebody wait at a queue that is there."""

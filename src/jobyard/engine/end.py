@@ -264,6 +264,7 @@ def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None
     end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
     end.rank = rank
     end.due_ms = now_ms + delay_ms
+    _rename_entry(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
 
@@ -412,7 +413,20 @@ def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
         return
     end = End(job, LET_GO, READY)
     end.due_ms = now_ms
+    _rename_entry(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=False)
+
+
+def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
+    """Let a job that comes back from another door be known by another entry at that of glide-mq.
+
+    Who had it before knows it by the old one, and lost it for good when it was taken again.
+    """
+    if job.family != GLIDE or job.deliveries < 2:
+        return
+    lease = job.lease
+    if lease is not None and lease.terms.door != GLIDE:
+        end.stamp = yard.new_place(job, now_ms)
 
 
 def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:

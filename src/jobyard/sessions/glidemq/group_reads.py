@@ -17,9 +17,15 @@ from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.glidemq.call import Blocked, Call
-from jobyard.sessions.glidemq.groups import check_group, entry_id, stream_place, write_entry
+from jobyard.sessions.glidemq.groups import (
+    check_group,
+    entry_id,
+    is_of,
+    stream_place,
+    write_entry,
+)
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, consumer_of, pending_range
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, pending_range
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
@@ -118,7 +124,7 @@ def xreadgroup(call: Call) -> None:
 def _own(queue: Queue, reading: Reading, low: i64) -> list[Job]:
     name = bytes_of(reading.consumer)
     jobs = pending_range(queue, low, ENTRY_MAX)
-    own = [job for job in jobs if job.lease is not None and consumer_of(job.lease) == name]
+    own = [job for job in jobs if is_of(job, name)]
     return own[: int(reading.count)]
 
 

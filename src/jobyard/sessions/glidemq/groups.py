@@ -162,13 +162,14 @@ def _create(call: Call, place: Place) -> None:
 def _drop_consumer(call: Call, queue: Queue) -> i64:
     """Give back what a consumer holds; return how much that was."""
     name = call.arg(4)
-    held = [job for job in pending_range(queue, 0, ENTRY_MAX) if _is_of(job, name)]
+    held = [job for job in pending_range(queue, 0, ENTRY_MAX) if is_of(job, name)]
     for job in held:
         give_back(call.yard, job, call.now_ms)
     return len(held)
 
 
-def _is_of(job: Job, name: bytes) -> bool:
+def is_of(job: Job, name: bytes) -> bool:
+    """Tell whether a consumer holds a job; holders at other doors may have the same name."""
     lease = job.lease
     return lease is not None and lease.terms.door == GLIDE and consumer_of(lease) == name
 
