@@ -18,7 +18,15 @@ from jobyard.engine.flows import room_to_look
 from jobyard.engine.move import revive
 from jobyard.engine.queues import drop_if_idle, settings_of
 from jobyard.engine.yard import Yard
-from jobyard.journal.record import FAILED, FINISHED, MOVE_SIZE, STALLED, STATE_SIZE
+from jobyard.journal.record import (
+    BURIED,
+    FAILED,
+    FINISHED,
+    MOVE_SIZE,
+    RELEASED,
+    STALLED,
+    STATE_SIZE,
+)
 from jobyard.model.extra import Outcome, size_of
 from jobyard.model.job import BUNQUEUE, DEAD, Job, counts_attempts
 from jobyard.model.limits import NEVER_MS
@@ -89,7 +97,7 @@ class Rests(Keeper):
         meters = _meters(self._yard, job.queue)
         if why == FINISHED:
             meters.done.add(now_ms)
-        elif why in (FAILED, STALLED):
+        elif why in (FAILED, STALLED, RELEASED, BURIED):
             meters.failed.add(now_ms)
             self.failed_count += 1
 

@@ -83,9 +83,10 @@ def held(yard: Yard, job_id: i64, book: Book) -> Job:
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
     """End the run of a held job well, without a result."""
-    if job.family != BEANSTALK:
+    if job.family != BEANSTALK or yard.bus.is_on or yard.names.dependents or yard.waits.by_id:
         complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
         return
+    # The shortest way, where there is nobody to be told.
     if yard.journal.is_on:
         yard.journal.append_end(job, End(job, FINISHED, GONE), now_ms, waited=True)
     _let_go(yard, job, FINISHED, now_ms)
@@ -168,10 +169,12 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     is_final: bool = False,
     is_removed: bool = False,
     limit: i64 = -1,
+    why: i64 = FAILED,
 ) -> None:
     """End the run of a held job badly: tried again later, or dead if it was the last attempt.
 
-    `limit` is how many attempts there are where who ran it says so, not the policy.
+    `limit` is how many attempts there are where who ran it says so, not the policy; `why` is the
+    act that is counted.
     """
     policy = job.policy
     attempts: i64 = i64(job.attempts) + 1
@@ -180,10 +183,10 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
         return
     if is_last:
-        end = End(job, FAILED, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
+        end = End(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
     else:
         wait_ms = delay_ms if delay_ms >= 0 else _backoff(job, attempts)
-        end = End(job, FAILED, DELAYED if wait_ms > 0 else READY)
+        end = End(job, why, DELAYED if wait_ms > 0 else READY)
         end.due_ms = now_ms + wait_ms
         if wait_ms == 0:
             end.stamp = yard.new_place(job, now_ms)
@@ -255,7 +258,7 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
     if not counts_attempts(job.family):
         release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
     else:
-        fail(yard, job, "released", now_ms, delay_ms=delay_ms)
+        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=RELEASED)
     return job.state not in (DEAD, GONE)
 
 
@@ -271,13 +274,15 @@ def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None
 def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
     """Lay a held job aside at the end of the dead line until someone kicks it."""
     if counts_attempts(job.family):
-        fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True)
+        fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True, why=BURIED)
         return
     if job.family == TOPICS and _is_letter(yard, job, now_ms):
         return
     end = End(job, BURIED, DEAD)
     if job.family == BEANSTALK:
         end.rank = rank
+    if yard.bus.is_on:
+        _tell_failed(yard, job, end, "buried", LAID_ASIDE, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
 

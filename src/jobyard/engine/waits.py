@@ -32,25 +32,26 @@ class JobWait(Item):
 
 @final
 class Waits:
-    """All of them, by the id of the job."""
+    """All of them."""
 
     def __init__(self) -> None:
-        self._waits: dict[int, list[JobWait]] = {}
+        # Of the job.
+        self.by_id: dict[int, list[JobWait]] = {}
 
     def add(self, wait: JobWait) -> None:
         """Begin to wait."""
-        self._waits.setdefault(int(wait.job.id), []).append(wait)
+        self.by_id.setdefault(int(wait.job.id), []).append(wait)
 
     def remove(self, wait: JobWait) -> None:
         """Wait no more."""
-        waits = self._waits.get(int(wait.job.id))
+        waits = self.by_id.get(int(wait.job.id))
         if waits is not None and wait in waits:
             waits.remove(wait)
             if not waits:
-                del self._waits[int(wait.job.id)]
+                del self.by_id[int(wait.job.id)]
 
     def ended(self, job: Job, result: bytes) -> None:
         """Tell those who wait for a job that it is done."""
-        if self._waits:
-            for wait in self._waits.pop(int(job.id), ()):
+        if self.by_id:
+            for wait in self.by_id.pop(int(job.id), ()):
                 wait.patient.job_done(wait, result)

@@ -282,6 +282,7 @@ class Yard:
         elif why == CORRUPT:
             job.tally().buries += 1
         elif why == REVIVED:
+            job.tally().kicks += 1
             job.tally().stalls = 0
         elif why == DUE_SET:
             job.delay_ms = move.due_ms - now_ms

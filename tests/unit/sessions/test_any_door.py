@@ -239,3 +239,56 @@ def test_a_nack_of_a_job_that_counts_no_attempts_comes_back_at_once(site: BareDo
     site.api.claim("q")
     assert site.api.ok("q/nack", {"node": "w", "seqs": [1]})["nacked"] == 1
     assert site.api.claim("q")["count"] == 1
+
+
+# -- those who wait for a beanstalk job ------------------------------------------------------------
+
+
+def test_who_waits_for_a_beanstalk_job_is_told_that_it_was_deleted(site: BareDoors) -> None:
+    put(site, "B")
+    client = site.bunqueue()
+    client.ok("SubscribeEvents", queue="q")
+    [job] = client.ok("GetJobs", queue="q")["jobs"]
+    wait = client.send("WaitJob", id=job["id"], timeout=60_000)
+    parent = client.push("p", {}, dependsOn=[job["id"]])
+    assert client.state(parent) == "waiting-children"
+    worker = site.beanstalk()
+    assert b"RESERVED 1 1" in worker.say(b"watch q\r\nreserve\r\n")
+    assert worker.say(b"delete 1\r\n") == b"DELETED\r\n"
+    site.settle()
+    answer = client.hear(wait)
+    assert answer is not None
+    assert answer["completed"] is True
+    assert "completed" in [event["eventType"] for event in client.events]
+    assert client.state(parent) == "waiting"
+    site.check()
+    assert site.after_a_crash().bunqueue().state(parent) == "waiting"
+
+
+# -- counters --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", list("BNGT"))
+def test_counters_count_the_act_whatever_the_family(site: BareDoors, family: str) -> None:
+    put(site, family)
+    worker = site.beanstalk()
+    worker.say(b"watch q\r\n")
+    for act in (b"release 1 0 0", b"bury 1 0"):
+        assert worker.say(b"reserve-with-timeout 0\r\n").startswith(b"RESERVED")
+        assert worker.say(act + b"\r\n") in (b"RELEASED\r\n", b"BURIED\r\n")
+    assert site.bunqueue().ok("RetryDlq", queue="q") == {"count": 1}
+    for place in (site, site.after_a_crash()):
+        told = place.beanstalk().say(b"stats-job 1\r\n")
+        for line in (b"reserves: 2", b"releases: 1", b"buries: 1", b"kicks: 1"):
+            assert line in told
+
+
+def test_a_failure_at_any_door_is_counted_where_the_job_is_not_kept(site: BareDoors) -> None:
+    client = site.bunqueue()
+    worker = site.beanstalk()
+    worker.say(b"watch q\r\n")
+    for act in (b"release %d 0 0", b"bury %d 0"):
+        client.push(data=1, maxAttempts=1, removeOnFail=True)
+        number = worker.say(b"reserve-with-timeout 0\r\n").split()[1]
+        assert worker.say(act % int(number) + b"\r\n") == b"BURIED\r\n"
+    assert site.others.door.rests.failed_count == 2
