@@ -113,7 +113,7 @@ def signal(call: Fcall) -> None:
     call.same_queue(1, places.STREAM, place)
     call.same_queue(2, places.EVENTS, place)
     call.same_queue(3, places.SUSPENDED, place)
-    if not call.key(4).startswith(place.base + b"signals:"):
+    if call.key(4) != place.base + b"signals:" + bytes_of(place.rest):
         raise Wrong("ERR wrong key at 5")
     ts = call.number(3, TIME_MAX, "timestamp")
     name = call.text(1)

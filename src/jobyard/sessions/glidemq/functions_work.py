@@ -130,6 +130,7 @@ def rpop_and_reserve(call: Fcall) -> None:
     listed = places.find_place(parse_key(call.key(3)))
     if listed.part not in (places.PRIORITY, places.LIFO):
         raise Wrong("ERR wrong key at 4")
+    call.same_queue(3, listed.part, place)
     check_group(call.arg(0))
     count = min(call.number_or(1, 1, "count"), POP_MAX)
     queue = call.known_queue(0, places.META)
@@ -292,11 +293,12 @@ def complete_and_fetch_next(call: Fcall) -> None:
     no_broadcast(call, 14)
     keep = read_keep(call, 6)
     job_id = call.arg(0)
+    consumer = call.text(5)
     _complete(call, keep, label_at=9, is_quiet=call.is_set(17))
     queue = call.known_queue(0, places.STREAM)
     lease: Lease | None = None
     if queue is not None:
-        lease = glide_take.take_next(call.yard, queue, call.text(5), call.now_ms)
+        lease = glide_take.take_next(call.yard, queue, consumer, call.now_ms)
     write_next(call.yard, call.out, job_id, lease)
 
 

@@ -5,7 +5,7 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.model.job import Job
+from jobyard.model.job import GONE, Job
 from jobyard.model.side import HASH, LIST, NO_KIND, SET
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.keyed import Keyed
@@ -32,8 +32,8 @@ class JobKey(Keyed):
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
-        """Return that it is a hash."""
-        return HASH
+        """Return that it is a hash, unless it went with another key of the same command."""
+        return NO_KIND if self._job.state == GONE else HASH
 
     def field(self, name: bytes) -> bytes | None:
         """Return one field."""

@@ -193,7 +193,11 @@ def schedule(yard: Yard, queue: Queue, scores: dict[bytes, float], now_ms: i64) 
 def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64:
     """Let a job wait for more; return how many of them are new."""
     known = {member.label for member in _members(job)}
-    labels = dict.fromkeys(text_of(one) for one in members)
+    try:
+        labels = dict.fromkeys(one.decode() for one in members)
+    except UnicodeDecodeError:
+        # They are kept as text.
+        raise Wrong("ERR the name of a job is not UTF-8") from None
     new = [label for label in labels if label not in known]
     for label in new:
         link_parent(yard, job, job_of_member(yard, label), label, now_ms)

@@ -338,10 +338,15 @@ class Reading(Blocked):
     def wait(self) -> None:
         """Be told of new entries."""
         call = self._call
-        for name in self._names:
-            key = call.door.keyed(name, call.now_ms)
-            key.watch(self._waker)
-            self._watched.append(key)
+        try:
+            for name in self._names:
+                key = call.door.keyed(name, call.now_ms)
+                key.watch(self._waker)
+                self._watched.append(key)
+        except Wrong:
+            # One of them cannot be waited at: nobody must go on being told of the others.
+            self.leave()
+            raise
 
     def give_up(self) -> None:
         """Answer that nothing came."""

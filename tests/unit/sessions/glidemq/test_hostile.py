@@ -1,0 +1,91 @@
+"""What no client of the library would send: it is answered, and does no harm."""
+
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.glidemq_calls import Library
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import recount
+
+
+def opened() -> Library:
+    return Library(BareGlidemq(MemoryStorage()), "q")
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_named_twice_is_deleted_once() -> None:
+    library = opened()
+    library.add()
+    assert library.client.ask("DEL", *library.keys("job:1", "job:1")) == 1
+    recount(library.site.yard)
+
+
+def test_a_job_that_went_with_its_stream_is_not_deleted_again() -> None:
+    library = opened()
+    library.add()
+    library.add()
+    [(job_id, entry)] = library.read()
+    library.fail(job_id, entry)
+    parts = ("stream", "failed", "job:1", "job:2", "scheduled")
+    assert library.client.ask("UNLINK", *library.keys(*parts)) == 2
+    recount(library.site.yard)
+
+
+def test_the_signals_of_a_job_are_under_its_own_key() -> None:
+    library = opened()
+    library.add()
+    [(job_id, entry)] = library.read()
+    parts = ["job:1", "stream", "events", "suspended"]
+    library.call("suspend", parts, job_id, entry, "workers", library.ts(), "", 0)
+    for key in ("signals:2", "signals:", "signals:1\0s"):
+        said = library.refused("signal", [*parts, key], job_id, "go", "1", library.ts())
+        assert said == "ERR wrong key at 5"
+    assert library.call("signal", [*parts, "signals:1"], job_id, "go", "1", library.ts()) == b"ok"
+    again = Library(library.site.reboot(), "q")
+    assert again.client.ask("LLEN", again.key("signals:1")) == 1
+
+
+def test_a_list_of_another_queue_is_refused() -> None:
+    library = opened()
+    library.add(lifo=1)
+    keys = [*library.keys("meta", "stream", "list-active"), "glide:{other}:lifo"]
+    said = library.client.refused("FCALL", "glidemq_rpopAndReserve", 4, *keys, "workers", 1)
+    assert said == "ERR wrong key 'glide:{other}:lifo' at 4"
+    assert library.client.ask("LLEN", library.key("lifo")) == 1
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def test_a_member_of_a_flow_that_is_no_text_is_refused() -> None:
+    library = opened()
+    library.add()
+    client = library.client
+    said = client.refused("SADD", library.key("deps:1"), "glide:{q}:2", b"\xff\xfe")
+    assert said == "ERR the name of a job is not UTF-8"
+    assert client.ask("SMEMBERS", library.key("deps:1")) == []
+    assert client.ask("SREM", library.key("deps:1"), b"\xff\xfe") == 0
+
+
+def test_a_consumer_whose_name_is_no_text_ends_no_run() -> None:
+    library = opened()
+    library.add()
+    library.add()
+    [(job_id, entry)] = library.read()
+    parts = ["stream", "completed", "events", "job:1", "metrics:completed"]
+    rest = ("1", library.ts(), "workers", b"\xff", 0, 0, 0)
+    said = library.refused("completeAndFetchNext", parts, job_id, entry, *rest)
+    assert said == "ERR argument 6 is not UTF-8"
+    assert library.state("1") == "active"
+    assert library.state("2") == "waiting"
+
+
+# -- waiting -----------------------------------------------------------------------------------
+
+
+def test_who_cannot_wait_at_one_stream_waits_at_none() -> None:
+    library = opened()
+    library.add()
+    keys = library.keys("events", "stream")
+    assert library.client.refused("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$")
+    assert library.site.door.events.rings["q"].readers == []
