@@ -1,4 +1,4 @@
-"""Who waits at one door is served by every other: in turn, in order, and nothing is lost on the way."""
+"""Who waits at one door is served by every other: in turn, in order, with nothing lost."""
 
 import pytest
 

@@ -34,6 +34,7 @@ from jobyard.engine.queues import (
     set_paused,
     set_settings,
     settings_of,
+    stop_counting,
 )
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
@@ -403,6 +404,7 @@ def obliterate(session: BunqueueSession, request: Request) -> Answer:
             erase(yard, job, now_ms)
     end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
+    stop_counting(yard, queue)
     return {}
 
 
