@@ -25,6 +25,8 @@ KEPT: Final = 1000
 SLACK: Final = 100
 # Queues whose events are kept; beyond these the ring that was made first goes.
 RINGS_MAX: Final = 10_000
+# How far ahead of the time an id may be that a client gives.
+AHEAD_MAX_MS: Final = 86_400_000
 
 
 @final
@@ -62,6 +64,7 @@ class Events(Listener):
         self.rings: dict[str, Ring] = {}
         # While a call asked that nothing be told of what it does.
         self.is_quiet: bool = False
+        self._is_listening: bool = False
         # The last policy a job was put with, and its name.
         self._policy: Policy = PLAIN
         self._name: bytes = b""
@@ -71,12 +74,26 @@ class Events(Listener):
         ring = self.rings.get(name)
         if ring is None:
             if len(self.rings) >= RINGS_MAX:
-                del self.rings[next(iter(self.rings))]
-            if not self.rings:
+                self._let_one_go()
+            if not self._is_listening:
+                self._is_listening = True
                 self._yard.bus.add(self)
             ring = Ring()
             self.rings[name] = ring
         return ring
+
+    def _let_one_go(self) -> None:
+        """Drop the ring that was made first; who reads one would wait for ever at another."""
+        for name, ring in self.rings.items():
+            if not ring.readers:
+                del self.rings[name]
+                return
+
+    def forget_unused(self, name: str) -> None:
+        """Drop the ring of a queue of which nothing was ever told."""
+        ring = self.rings.get(name)
+        if ring is not None and ring.last_id == FIRST_ID and not ring.readers:
+            del self.rings[name]
 
     def tell(self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64) -> None:
         """Add an event of a queue, if anybody may want to know."""
@@ -85,6 +102,11 @@ class Events(Listener):
             return
         entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
         ring.add(entry_id, [b"event", kind, b"jobId", job_id, *more])
+
+    def is_ahead(self, entry_id: StreamId) -> bool:
+        """Tell whether an id is so far ahead that the ids of later events would run out."""
+        yard = self._yard
+        return entry_id[0] > yard.now_ms + yard.journal.wall_offset_ms + AHEAD_MAX_MS
 
     def tell_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
         """Add an event of a job of which nothing more is to be said."""

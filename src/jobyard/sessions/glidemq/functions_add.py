@@ -118,6 +118,7 @@ def _add(call: Fcall, place: Place, adding: Adding, *, is_quiet: bool) -> Job | 
     try:
         return glide.add(call.yard, queue, adding, call.now_ms)
     except Refused as error:
+        events.forget_unused(place.queue_name)
         drop_if_idle(call.yard, queue)
         call.answer(_words_of(error))
         return None
@@ -258,6 +259,7 @@ def add_flow(call: Fcall) -> None:
         jobs = put_flow(call.yard, queue, parent, children, ties, call.now_ms)
     except Refused as error:
         for one in [queue, *queues]:
+            call.events.forget_unused(one.name)
             if call.yard.queues.get(one.name) is one:
                 drop_if_idle(call.yard, one)
         text = _words_of(error)

@@ -28,6 +28,7 @@ from jobyard.sessions.glidemq.projection_stream import (
     stream_page,
 )
 from jobyard.sessions.glidemq.projection_writes import remove_job, remove_jobs
+from jobyard.sessions.glidemq.words import Wrong
 
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
@@ -158,6 +159,8 @@ class EventsKey(Keyed):
 
     def add_entry(self, entry_id: StreamId, fields: list[bytes]) -> None:
         """Add an event that a client tells."""
+        if self._events.is_ahead(entry_id):
+            raise Wrong("ERR the ids of events are times, and this one is too far ahead")
         self._events.ring_of(self._name).add(entry_id, fields)
 
     def drop_entries(self, ids: list[StreamId]) -> i64:

@@ -28,7 +28,7 @@ from jobyard.sessions.glidemq.words import (
 )
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.resp import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
-from jobyard.wire.resp_write import write_array, write_error, write_simple
+from jobyard.wire.resp_write import write_array, write_error, write_ok, write_simple
 
 # Commands a transaction may hold, and bytes of them.
 QUEUED_MAX: Final = 100_000
@@ -168,8 +168,7 @@ class GlidemqSession(Session):
         self._waits_no_more = True
         blocked = self._blocked
         if blocked is not None:
-            blocked.give_up()
-            self._unblock()
+            self._give_up(blocked)
         self.resume(now_ms)
 
     def end_input(self, now_ms: i64) -> None:
@@ -336,6 +335,9 @@ class GlidemqSession(Session):
             except (Refused, StorageFull) as error:
                 self.out.truncate(before)
                 self._say_error(self._words_of(error))
+            if len(self.out) == before:
+                # CLIENT REPLY says nothing, but each has its place in the answer.
+                write_ok(self.out)
 
     def _make_room(self, commands: list[Command]) -> None:
         """See that what commands write fits into one batch, as far as their own bytes tell."""
@@ -401,10 +403,16 @@ class GlidemqSession(Session):
         blocked = self._blocked
         if blocked is None:
             return
-        if not self._try(blocked, now_ms):
-            blocked.give_up()
-        self._unblock()
+        if self._try(blocked, now_ms):
+            self._unblock()
+        else:
+            self._give_up(blocked)
         self.peer.stirred()
+
+    def _give_up(self, blocked: Blocked) -> None:
+        blocked.give_up()
+        self.wait_for(self.door.yard.journal.appended)
+        self._unblock()
 
     def _try(self, blocked: Blocked, now_ms: i64) -> bool:
         before: i64 = len(self.out)

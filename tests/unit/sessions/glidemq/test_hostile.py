@@ -54,6 +54,21 @@ def test_a_list_of_another_queue_is_refused() -> None:
     assert library.client.ask("LLEN", library.key("lifo")) == 1
 
 
+def test_the_last_id_outlasts_the_jobs_until_it_is_deleted() -> None:
+    library = opened()
+    for number in (b"1", b"2"):
+        assert library.add() == number
+        [(job_id, entry)] = library.read()
+        library.complete(job_id, entry, keep=("true", 0, 0))
+        assert library.client.ask("GET", library.key("id")) == number
+    library = Library(library.site.reboot(), "q")
+    assert library.add() == b"3"
+    keys = library.keys("id", "id", "stream", "meta")
+    assert library.client.ask("UNLINK", *keys) == 3
+    assert "q" not in library.site.yard.queues
+    assert library.add() == b"1"
+
+
 # -- text --------------------------------------------------------------------------------------
 
 
@@ -78,6 +93,40 @@ def test_a_consumer_whose_name_is_no_text_ends_no_run() -> None:
     assert said == "ERR argument 6 is not UTF-8"
     assert library.state("1") == "active"
     assert library.state("2") == "waiting"
+
+
+def test_a_refused_job_leaves_no_events() -> None:
+    library = opened()
+    assert library.add(key="k", capacity=1, cost=5) == b"ERR:COST_EXCEEDS_CAPACITY"
+    assert library.client.ask("TYPE", library.key("events")) == b"none"
+    keys = library.keys("id", "stream", "scheduled", "events")
+    opts = '{"ordering":{"key":"k","tokenBucket":{"capacity":1,"refillRate":1}},"cost":2}'
+    parent = ("p", "{}", opts, library.ts(), 0, 0, 0, 0, "")
+    said = library.client.ask("FCALL", "glidemq_addFlow", 4, *keys, *parent)
+    assert said == b"ERR:COST_EXCEEDS_CAPACITY"
+    assert library.client.ask("TYPE", library.key("events")) == b"none"
+    assert "q" not in library.site.yard.queues
+    library.add()
+    assert [kind for kind, _ in library.events()] == ["added"]
+
+
+def test_the_id_of_an_event_may_not_be_far_ahead() -> None:
+    library = opened()
+    library.add()
+    far = "18446744073709551615-18446744073709551615"
+    said = library.client.refused("XADD", library.key("events"), far, "a", "b")
+    assert said == "ERR the ids of events are times, and this one is too far ahead"
+    assert library.client.ask("XADD", library.key("events"), "*", "a", "b")
+
+
+def test_each_command_of_a_transaction_has_its_place_in_the_answer() -> None:
+    client = opened().client
+    client.send("MULTI")
+    client.send("CLIENT", "REPLY", "SKIP")
+    client.send("PING")
+    client.take_raw()
+    client.send("EXEC")
+    assert client.take_raw() == b"*2\r\n+OK\r\n+PONG\r\n"
 
 
 # -- waiting -----------------------------------------------------------------------------------
