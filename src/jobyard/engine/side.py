@@ -91,7 +91,7 @@ def expire(yard: Yard, key: SideKey, at_ms: i64, now_ms: i64) -> None:
     is_noted = at_ms - now_ms > VOLATILE_MS
     if is_noted and not key.is_noted:
         # Nothing is changed before there is room for all of it.
-        _admit(yard, 0, key.weight * 2)
+        admit(yard, 0, key.weight * 2)
     key.expires_ms = at_ms
     if key.is_noted and not is_noted:
         _unnote_all(yard, key)
@@ -129,7 +129,7 @@ def _close(yard: Yard, key: SideKey) -> None:
         drop(yard, key)
 
 
-def _admit(yard: Yard, more: i64, written: i64) -> None:
+def admit(yard: Yard, more: i64, written: i64) -> None:
     """Refuse what there is no room for, in memory or on the disk, before anything is changed.
 
     What is written then lies in one batch.
@@ -237,7 +237,7 @@ def _unpack(value: bytes) -> list[bytes]:
 
 def set_text(yard: Yard, name: bytes, value: bytes, expires_ms: i64, now_ms: i64) -> None:
     """Set a string, in place of whatever there was under the name."""
-    _admit(yard, len(name) + len(value), 2 * (_RECORD_SIZE + len(name)) + len(value))
+    admit(yard, len(name) + len(value), 2 * (_RECORD_SIZE + len(name)) + len(value))
     key = find(yard, name, now_ms)
     is_noted = yard.journal.is_on and expires_ms - now_ms > VOLATILE_MS
     if key is not None and (key.kind != STRING or key.is_noted != is_noted):
@@ -277,7 +277,7 @@ def _set_table(yard: Yard, name: bytes, kind: i64, fields: dict[bytes, bytes], n
     size: i64 = 0
     for field, value in fields.items():
         size += len(field) + len(value) + ELEMENT_WEIGHT
-    _admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(fields))
+    admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(fields))
     key = _open(yard, name, kind, now_ms)
     tag = b"h" if kind == HASH else b"m"
     added: i64 = 0
@@ -318,7 +318,7 @@ def set_scores(yard: Yard, name: bytes, scores: dict[bytes, float], now_ms: i64)
     size: i64 = 0
     for member in scores:
         size += len(member) + ELEMENT_WEIGHT
-    _admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(scores))
+    admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(scores))
     key = _open(yard, name, ZSET, now_ms)
     added: i64 = 0
     for member, score in scores.items():
@@ -354,7 +354,7 @@ def push(yard: Yard, name: bytes, values: list[bytes], now_ms: i64, *, is_left: 
     size: i64 = 0
     for value in values:
         size += len(value) + ELEMENT_WEIGHT
-    _admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(values))
+    admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(values))
     key = _open(yard, name, LIST, now_ms)
     for value in values:
         number = key.first - 1 if is_left else key.after
@@ -392,7 +392,7 @@ def add_entry(
     """Add an entry to a stream; its id is greater than the last."""
     entry = StreamEntry(entry_id, fields)
     size = entry.size() + 4 * len(fields) + ELEMENT_WEIGHT
-    _admit(yard, size, size + _RECORD_SIZE + len(name))
+    admit(yard, size, size + _RECORD_SIZE + len(name))
     key = _open(yard, name, STREAM, now_ms)
     assert entry_id > key.last_id
     _note(yard, key, _entry(entry_id), _pack(fields))

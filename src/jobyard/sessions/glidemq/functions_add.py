@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide, side
 from jobyard.engine.glide import Adding
-from jobyard.engine.glide_flows import Child, Tie, link_parent
+from jobyard.engine.glide_flows import Child, Tie
 from jobyard.engine.glide_flows import add_flow as put_flow
 from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle, open_queue, set_paused, settings_of
@@ -42,6 +42,8 @@ TOKENS_MAX: Final = 1 << 40
 DEDUP_AGE_MS: Final = 7 * 86_400_000
 DEDUP_FEW: Final = 1024
 DEDUP_MARKS_MAX: Final = 10_000
+# What an entry of it and the record of its job take beside what a client said, at most.
+_DEDUP_ROOM: Final = 4096
 _ORDERING_KEY_MAX: Final = 256
 _CHILD_KEYS: Final = 4
 _CHILD_ARGS: Final = 9
@@ -59,9 +61,10 @@ def add_job(call: Fcall) -> None:
     parent = _parent(call, 4)
     adding = read_adding(call, 0)
     adding.scheduler = call.text(19)
+    _tie_to(adding, parent, place)
     job = _add(call, place, adding, is_quiet=call.is_set(20))
     if job is not None:
-        _answer_added(call, place, job, parent)
+        call.answer(glide.id_of(job))
 
 
 def _check_keys(call: Fcall, first: i64) -> Place:
@@ -137,11 +140,11 @@ def _words_of(error: Refused) -> str:
     raise error
 
 
-def _answer_added(call: Fcall, place: Place, job: Job, parent: Job | None) -> None:
-    job_id = glide.id_of(job)
+def _tie_to(adding: Adding, parent: Job | None, place: Place) -> None:
+    """Let a job that is there wait for the one that is added, from its first moment on."""
     if parent is not None:
-        link_parent(call.yard, parent, job, f"{place.tag()}:{job_id}", call.now_ms)
-    call.answer(job_id)
+        adding.parent = parent
+        adding.label_head = place.tag()
 
 
 def _parent(call: Fcall, deps_at: i64) -> Job | None:
@@ -167,6 +170,10 @@ def dedup(call: Fcall) -> None:
         raise Wrong("ERR unknown deduplication mode")
     ttl_ms = call.number(1, TIME_MAX, "ttl")
     adding = read_adding(call, 3)
+    _tie_to(adding, parent, place)
+    # The entry comes last, and must not be what there is no room for.
+    size: i64 = len(call.key(0)) + len(call.arg(0)) + _DEDUP_ROOM
+    side.admit(call.yard, size, size + len(adding.data) + len(adding.opts))
     queue = call.yard.queues.get(place.queue_name)
     if queue is not None and _is_skipped(call, queue, adding, mode, ttl_ms):
         call.answer(SKIPPED)
@@ -177,7 +184,7 @@ def dedup(call: Fcall) -> None:
     entry = f"{glide.id_of(job)}:{int(adding.ts)}".encode()
     side.set_fields(call.yard, call.key(0), {call.arg(0): entry}, call.now_ms)
     _forget_old(call, job.queue, adding.ts)
-    _answer_added(call, place, job, parent)
+    call.answer(glide.id_of(job))
 
 
 def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: i64) -> bool:
@@ -198,7 +205,8 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
         # What may not enter replaces nothing.
         try:
             glide.check(call.yard, queue, adding)
-        except (Duplicate, CostExceeds):
+            glide.free_seq(call.yard, queue, adding, queue.next_seq)
+        except (Duplicate, CostExceeds, IdExhausted):
             return False
     erase(call.yard, job, call.now_ms)
     return False

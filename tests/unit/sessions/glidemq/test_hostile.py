@@ -138,3 +138,30 @@ def test_who_cannot_wait_at_one_stream_waits_at_none() -> None:
     keys = library.keys("events", "stream")
     assert library.client.refused("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$")
     assert library.site.door.events.rings["q"].readers == []
+
+
+# -- no room -----------------------------------------------------------------------------------
+
+
+def test_a_job_whose_entry_finds_no_room_does_not_enter() -> None:
+    library = Library(BareGlidemq(MemoryStorage(), budget=20_000), "q")
+    library.dedup("a", "debounce", delay=1000)
+    filler = library.client.ask("HSET", library.key("budget:f"), "x", "y" * 15_000)
+    assert filler == 1
+    parts = ["dedup", "id", "stream", "scheduled", "events"]
+    said = library.refused("dedup", parts, "a", 0, "debounce", *library.arguments(delay=1000))
+    assert said == "OOM command not allowed when used memory > 'maxmemory'."
+    assert library.client.ask("ZRANGE", library.key("scheduled"), 0, -1) == [b"1"]
+    assert library.client.ask("GET", library.key("id")) == b"1"
+
+
+def test_a_child_is_waited_for_from_its_first_moment_on() -> None:
+    library = opened()
+    library.add()
+    [(job_id, entry)] = library.read()
+    parts = ["id", "stream", "scheduled", "events", f"deps:{job_id}"]
+    assert library.call("addJob", parts, *library.arguments(parent=job_id)) == b"2"
+    assert library.client.ask("SMEMBERS", library.key("deps:1")) == [b"glide:{q}:2"]
+    parts = ["job:1", "stream", "events"]
+    said = library.call("moveToWaitingChildren", parts, job_id, entry, "workers", library.ts())
+    assert said == b"ok"
