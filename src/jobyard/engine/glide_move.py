@@ -24,6 +24,8 @@ from jobyard.model.policy import LIFO
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
 
+# Jobs that are looked at for each that is to be moved, at most.
+
 
 def promote_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
     """Let staged jobs go to the shelf where workers find them, best first; return how many."""

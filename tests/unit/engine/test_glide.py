@@ -4,6 +4,7 @@ from jobyard.engine.dead import DONE_AGE_MS, watch
 from jobyard.engine.end import finish, hand_back
 from jobyard.engine.glide import entry_of, find, id_of, opts_of, state_of
 from jobyard.engine.glide_end import Keep, complete
+from jobyard.engine.glide_move import promote_due
 from jobyard.engine.move import kick_job
 from jobyard.engine.take import take
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted, NotHeld
@@ -43,6 +44,35 @@ def test_options_of_one_job_alone_are_not_shared() -> None:
     assert opts_of(place.add()) == b"{}"
     place.restart()
     assert [opts_of(job) for job in place.site.yard.jobs.all()] == [b'{"jobId":"a"}', long, b"{}"]
+
+
+def test_ids_go_on_when_the_last_job_is_gone_whatever_is_compacted() -> None:
+    place = GlideYard()
+    last = 0
+    for _ in range(4):
+        for _ in range(40):
+            last += 1
+            job = place.add(data=b"x" * 500)
+            assert id_of(job) == str(last)
+            [lease] = place.take()
+            place.complete(lease.job, keep=Keep(is_kept=False))
+        place.site.commit()
+        place.site.compact()
+        place.restart()
+        assert place.site.queue().next_seq == last + 1
+
+
+def test_a_failure_that_is_not_the_last_lets_no_other_go() -> None:
+    place = GlideYard()
+    dead, job = place.add(), place.add()
+    place.take()
+    assert place.fail(dead) == "failed"
+    assert place.fail(job, most=3, keep=Keep(count=0)) == "retrying"
+    assert dead.state == DEAD
+    promote_due(place.site.yard, place.site.queue(), place.now_ms, 9)
+    place.take()
+    assert place.fail(job, most=2, keep=Keep(count=0)) == "failed"
+    assert place.site.yard.jobs.count == 0
 
 
 def test_an_id_is_given_once_in_a_queue() -> None:
