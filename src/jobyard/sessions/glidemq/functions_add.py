@@ -205,7 +205,8 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
         # What may not enter replaces nothing.
         try:
             glide.check(call.yard, queue, adding)
-            glide.free_seq(call.yard, queue, adding, queue.next_seq)
+            if not adding.custom_id:
+                glide.free_seq(queue, queue.next_seq)
         except (Duplicate, CostExceeds, IdExhausted):
             return False
     erase(call.yard, job, call.now_ms)
