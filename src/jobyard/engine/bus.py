@@ -1,7 +1,8 @@
 """Tells what happens in the yard to those who asked: event streams, webhooks.
 
-Nobody listening costs one test a verb. A listener is told at once, before anything is on disk; what
-it sends to a client must wait for the journal like any answer.
+Nobody listening costs one test a verb, others listening to other queues one more where it is hot. A
+listener is told at once, before anything is on disk; what it sends to a client must wait for the
+journal like any answer.
 """
 
 from typing import Final, final
@@ -9,7 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.model.extra import UNKNOWN
-from jobyard.model.job import Job
+from jobyard.model.job import JSON, Job
 from jobyard.model.queue import Queue
 
 PUSHED: Final = "pushed"
@@ -52,7 +53,9 @@ class Event:
         self.is_final: bool = False
         self.is_dead: bool = False
         self.delay_ms: i64 = 0
+        # What it came to, and how that is written.
         self.result: bytes = b""
+        self.codec: i64 = JSON
 
 
 @trait
@@ -68,14 +71,11 @@ class Listener:
         """Take note of a new job."""
         self.happened(Event(PUSHED, queue, job, at_ms))
 
-    def pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Take note that a job was taken."""
-        self.happened(Event(PULLED, queue, job, at_ms))
-
-    def completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
+    def completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
         """Take note of a run that ended well."""
         event = Event(COMPLETED, queue, job, at_ms)
         event.result = result
+        event.codec = codec
         self.happened(event)
 
     def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
@@ -84,42 +84,78 @@ class Listener:
 
 @final
 class Bus:
-    """All listeners."""
+    """All listeners: to everything, or to what happens in one queue."""
 
     def __init__(self) -> None:
-        # Replaced, never changed: who is told may leave.
+        # Lists are replaced, never changed: who is told may leave.
         self._listeners: list[Listener] = []
+        # By the name of the queue they care for.
+        self._near: dict[str, list[Listener]] = {}
         self.is_on: bool = False
+        # Whether anybody listens to everything.
+        self.is_wide: bool = False
 
     def add(self, listener: Listener) -> None:
         """Tell `listener` everything from now on."""
         self._listeners = [*self._listeners, listener]
-        self.is_on = True
+        self._look()
 
     def remove(self, listener: Listener) -> None:
         """Tell it no more."""
         self._listeners = [one for one in self._listeners if one is not listener]
-        self.is_on = len(self._listeners) > 0
+        self._look()
+
+    def add_near(self, listener: Listener, name: str) -> None:
+        """Tell `listener` what happens in a queue from now on, but for jobs that are taken."""
+        self._near[name] = [*self._near.get(name, []), listener]
+        self._look()
+
+    def remove_near(self, listener: Listener, name: str) -> None:
+        """Tell it no more of that queue."""
+        left = [one for one in self._near[name] if one is not listener]
+        if left:
+            self._near[name] = left
+        else:
+            del self._near[name]
+        self._look()
+
+    def _look(self) -> None:
+        self.is_wide = len(self._listeners) > 0
+        self.is_on = self.is_wide or len(self._near) > 0
+
+    def hears(self, queue: Queue) -> bool:
+        """Tell whether anybody wants to know what happens in a queue; to be asked where it is hot.
+
+        Others tell whenever the bus is on.
+        """
+        return self.is_wide or queue.name in self._near
 
     def tell(self, event: Event) -> None:
-        """Tell everyone."""
+        """Tell everyone who cares."""
         for listener in self._listeners:
             listener.happened(event)
+        near = self._near.get(event.queue.name)
+        if near is not None:
+            for listener in near:
+                listener.happened(event)
 
     def tell_pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Tell everyone of a new job."""
+        """Tell everyone who cares of a new job."""
         for listener in self._listeners:
             listener.pushed(queue, job, at_ms)
+        near = self._near.get(queue.name)
+        if near is not None:
+            for listener in near:
+                listener.pushed(queue, job, at_ms)
 
-    def tell_pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Tell everyone that a job was taken."""
+    def tell_completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
+        """Tell everyone who cares of a run that ended well, with a result written so."""
         for listener in self._listeners:
-            listener.pulled(queue, job, at_ms)
-
-    def tell_completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
-        """Tell everyone of a run that ended well."""
-        for listener in self._listeners:
-            listener.completed(queue, job, result, at_ms)
+            listener.completed(queue, job, result, codec, at_ms)
+        near = self._near.get(queue.name)
+        if near is not None:
+            for listener in near:
+                listener.completed(queue, job, result, codec, at_ms)
 
     def note(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
         """Tell everyone of something that is no event of a job."""

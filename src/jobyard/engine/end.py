@@ -37,6 +37,7 @@ from jobyard.model.extra import (
     Failure,
     Fields,
     failure_field,
+    overlay_field,
     result_field,
 )
 from jobyard.model.extra import STALLED as BY_STALL
@@ -108,7 +109,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     if job.extra is not None:
         after = schedule.hold_successor(yard, job, len(result), now_ms)
     if yard.bus.is_on:
-        yard.bus.tell_completed(job.queue, job, result, now_ms)
+        yard.bus.tell_completed(job.queue, job, result, codec, now_ms)
     _end_well(yard, job, end, now_ms)
     is_kept = job.state == DONE
     if after is not None:
@@ -196,6 +197,8 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     started_ms = lease.started_ms if lease is not None else now_ms
     fields = Fields()
     if counts_attempts(job.family):
+        if job.family == GLIDE and job.delay_ms > 0:
+            _keep_delay(fields, job)
         failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
         if stack:
             fields.text(STACK, stack)
@@ -208,6 +211,20 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     if yard.bus.is_on:
         _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
+
+
+def _keep_delay(fields: Fields, job: Job) -> None:
+    """Write down for the first failure of a job of glide-mq which delay was asked for.
+
+    From then on its delay is how long it waits to be tried again.
+    """
+    extra = job.extra
+    if extra is not None:
+        part = extra.glide
+        is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
+        if is_noted or extra.failures is not None:
+            return
+    overlay_field(fields, b"delay", str(int(job.delay_ms)).encode())
 
 
 def _is_last(job: Job, attempts: i64, limit: i64) -> bool:
@@ -350,9 +367,10 @@ def stall(yard: Yard, job: Job, most: i64, now_ms: i64) -> bool:
         end.due_ms = now_ms
         end.stamp = yard.stamp(now_ms)
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
         if is_last:
             _tell_failed(yard, job, end, error, BY_STALL, now_ms)
+        else:
+            yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
     _finish_failed(yard, job, end, error, now_ms)
     return not is_last
 

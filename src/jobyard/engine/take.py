@@ -219,7 +219,7 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     lease = job.lease
     yard.drop(job, now_ms)
     job.queue.finished_count += 1
-    if yard.bus.is_on:
+    if yard.bus.is_on and yard.bus.hears(job.queue):
         event = bus.Event(bus.REMOVED, job.queue, job, now_ms)
         event.before = "delayed" if before == DELAYED else "waiting"
         yard.bus.tell(event)
@@ -316,8 +316,9 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
         _left_dead(yard, job)
     if terms.is_kept:
         keep_lease(yard, lease)
-    if yard.bus.is_on:
-        yard.bus.tell_pulled(job.queue, job, now_ms)
+    if yard.bus.is_wide:
+        # Who listens to one queue alone does not care.
+        yard.bus.tell(bus.Event(bus.PULLED, job.queue, job, now_ms))
     return lease
 
 

@@ -23,14 +23,14 @@ class Meter:
         self._minute: i64 = 0
         self._past: dict[int, int] = {}
 
-    def add(self, now_ms: i64) -> None:
-        """Count one."""
+    def add(self, now_ms: i64, amount: i64 = 1) -> None:
+        """Count one, or as much as it amounts to."""
         minute = now_ms // MINUTE_MS
         if minute != self._minute:
             self._begin(minute)
-        self.total += 1
+        self.total += amount
         self.last_ms = now_ms
-        self.last_count += 1
+        self.last_count += amount
 
     def _begin(self, minute: i64) -> None:
         past = self._past
@@ -43,6 +43,10 @@ class Meter:
             if old > minute - MINUTES_KEPT:
                 break
             del past[old]
+
+    def of_minute(self, minute: i64) -> i64:
+        """Return the count of one minute."""
+        return self.last_count if minute == self._minute else self._past.get(int(minute), 0)
 
     def by_minute(self) -> list[int]:
         """Return the counts of all minutes since the first that is kept, newest first."""

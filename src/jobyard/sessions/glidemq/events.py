@@ -13,7 +13,8 @@ from jobyard.engine import bus, glide
 from jobyard.engine.bus import Event, Listener
 from jobyard.engine.yard import Yard
 from jobyard.model.extra import TTL_OVER
-from jobyard.model.job import GLIDE, MSGPACK, Job
+from jobyard.model.job import JSON, Job
+from jobyard.model.meter import Meter
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.side import FIRST_ID, StreamEntry, StreamId, StreamReader
@@ -37,6 +38,9 @@ class Ring:
         self.entries: list[StreamEntry] = []
         self.last_id: StreamId = FIRST_ID
         self.readers: list[StreamReader] = []
+        # How many milliseconds the jobs took that were done, and those that failed for good.
+        self.done_ms = Meter()
+        self.failed_ms = Meter()
 
     def add(self, entry_id: StreamId, fields: list[bytes]) -> None:
         """Add an event whose id is greater than the last."""
@@ -64,7 +68,6 @@ class Events(Listener):
         self.rings: dict[str, Ring] = {}
         # While a call asked that nothing be told of what it does.
         self.is_quiet: bool = False
-        self._is_listening: bool = False
         # The last policy a job was put with, and its name.
         self._policy: Policy = PLAIN
         self._name: bytes = b""
@@ -75,9 +78,7 @@ class Events(Listener):
         if ring is None:
             if len(self.rings) >= RINGS_MAX:
                 self._let_one_go()
-            if not self._is_listening:
-                self._is_listening = True
-                self._yard.bus.add(self)
+            self._yard.bus.add_near(self, name)
             ring = Ring()
             self.rings[name] = ring
         return ring
@@ -86,14 +87,18 @@ class Events(Listener):
         """Drop the ring that was made first; who reads one would wait for ever at another."""
         for name, ring in self.rings.items():
             if not ring.readers:
-                del self.rings[name]
+                self._drop(name)
                 return
 
     def forget_unused(self, name: str) -> None:
         """Drop the ring of a queue of which nothing was ever told."""
         ring = self.rings.get(name)
         if ring is not None and ring.last_id == FIRST_ID and not ring.readers:
-            del self.rings[name]
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        del self.rings[name]
+        self._yard.bus.remove_near(self, name)
 
     def tell(self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64) -> None:
         """Add an event of a queue, if anybody may want to know."""
@@ -125,20 +130,27 @@ class Events(Listener):
         entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
         ring.add(entry_id, [b"event", b"added", b"jobId", job_id, b"name", self._name])
 
-    def pulled(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Take no note of jobs that are taken, as the library does not."""
-
-    def completed(self, queue: Queue, job: Job, result: bytes, at_ms: i64) -> None:
+    def completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
         """Take note of a run that ended well."""
-        if result and job.family != GLIDE:
-            result = to_json(MSGPACK, result)
-        self.tell(
-            queue, b"completed", glide.id_bytes(job), [b"returnvalue", result or b"null"], at_ms
-        )
+        ring = self.rings.get(queue.name)
+        if ring is None:
+            return
+        lease = job.lease
+        if lease is not None:
+            ring.done_ms.add(at_ms, max(at_ms - lease.started_ms, 0))
+        if self.is_quiet:
+            return
+        if result and codec != JSON:
+            result = to_json(codec, result)
+        entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
+        told = [b"event", b"completed", b"jobId", glide.id_bytes(job)]
+        ring.add(entry_id, [*told, b"returnvalue", result or b"null"])
 
     def happened(self, event: Event) -> None:
         """Take note of what a verb did."""
-        if self.is_quiet or event.queue.name not in self.rings:
+        if event.kind == bus.FAILED and event.is_final:
+            self._measure(event)
+        if self.is_quiet:
             return
         job = event.job
         if job is None:
@@ -148,6 +160,13 @@ class Events(Listener):
         told = _told(event, job)
         if told is not None:
             self.tell(event.queue, told[0], bytes_of(glide.id_of(job)), told[1:], event.at_ms)
+
+    def _measure(self, event: Event) -> None:
+        """Count how long a job took that failed for good."""
+        ring = self.rings.get(event.queue.name)
+        lease = None if event.job is None else event.job.lease
+        if ring is not None and lease is not None:
+            ring.failed_ms.add(event.at_ms, max(event.at_ms - lease.started_ms, 0))
 
 
 def _told(event: Event, job: Job) -> list[bytes] | None:

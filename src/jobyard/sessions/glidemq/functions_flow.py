@@ -36,7 +36,13 @@ def move_to_waiting_children(call: Fcall) -> None:
     except NotHeld:
         call.answer("error:not_active")
         return
-    call.answer("ok" if is_parked else "completed")
+    if is_parked:
+        call.answer("ok")
+        return
+    # There is nothing to wait for: it goes on as soon as it is its turn.
+    glide_end.defer(call.yard, job, call.text(1), 0, call.now_ms)
+    call.events.tell_job(job, b"active", call.now_ms)
+    call.answer("completed")
 
 
 def complete_child(call: Fcall) -> None:
@@ -129,11 +135,14 @@ def signal(call: Fcall) -> None:
     news = Fields()
     overlay_field(news, b"signals", b"[" + b",".join(signals) + b"]")
     call.yard.note(job, news.done())
+    call.events.is_quiet = True
     try:
         glide_flows.signal(call.yard, job, call.now_ms)
     except NotFound:
         call.answer("not_suspended")
         return
+    finally:
+        call.events.is_quiet = False
     job_id = bytes_of(glide.id_of(job))
     call.events.tell(job.queue, b"resumed", job_id, [b"signal", bytes_of(name)], call.now_ms)
     call.answer("ok")

@@ -92,7 +92,11 @@ def drain(call: Fcall) -> None:
     queue = call.yard.queues.get(place.queue_name)
     count: i64 = 0
     if queue is not None:
-        jobs = glide_move.drain(call.yard, queue, call.now_ms, with_delayed=call.is_set(0))
+        call.events.is_quiet = True
+        try:
+            jobs = glide_move.drain(call.yard, queue, call.now_ms, with_delayed=call.is_set(0))
+        finally:
+            call.events.is_quiet = False
         count = len(jobs)
         if count > 0:
             call.events.tell(queue, b"drained", number(count), [], call.now_ms)
@@ -123,7 +127,12 @@ def revoke(call: Fcall) -> None:
     if job is None:
         call.answer("not_found")
         return
-    is_laid = glide_move.revoke(call.yard, job, call.now_ms)
+    # It is revoked; that it failed by that is not told beside it.
+    call.events.is_quiet = True
+    try:
+        is_laid = glide_move.revoke(call.yard, job, call.now_ms)
+    finally:
+        call.events.is_quiet = False
     call.events.tell_job(job, b"revoked", call.now_ms)
     call.answer("revoked" if is_laid else "flagged")
 

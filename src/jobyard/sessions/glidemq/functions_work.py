@@ -25,7 +25,8 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.keys import parse_key
-from jobyard.sessions.glidemq.projection_job import job_fields
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.projection_job import job_fields, number
 from jobyard.sessions.glidemq.projection_sets import due_label
 from jobyard.sessions.glidemq.projection_stream import write_entry_id
 from jobyard.sessions.glidemq.projection_writes import set_data
@@ -384,7 +385,11 @@ def move_active_to_delayed(call: Fcall) -> None:
         return
     if call.arg(5):
         set_data(call.yard, job, call.arg(5), call.now_ms)
-    glide_end.defer(call.yard, job, entry, max(until - ts, 1), call.now_ms)
+    delay_ms = max(until - ts, 1)
+    glide_end.defer(call.yard, job, entry, delay_ms, call.now_ms)
+    job_id = bytes_of(glide.id_of(job))
+    more = [b"delay", number(delay_ms)]
+    call.events.tell(job.queue, b"delay-changed", job_id, more, call.now_ms)
     call.answer("ok")
 
 

@@ -91,12 +91,15 @@ def group_fields(yard: Yard, lane: Lane, now_ms: i64) -> dict[bytes, bytes]:
     return found
 
 
-def metrics_fields(yard: Yard, meter: Meter) -> dict[bytes, bytes]:
-    """Return how many jobs ended in each minute."""
+def metrics_fields(yard: Yard, meter: Meter, spent: Meter | None) -> dict[bytes, bytes]:
+    """Return how many jobs ended in each minute, and how long they took together."""
     found: dict[bytes, bytes] = {}
     counts = meter.by_minute()
     newest = int(meter.last_ms + yard.journal.wall_offset_ms) // MINUTE_MS
+    last = meter.last_ms // MINUTE_MS
     for age in range(len(counts)):
         if counts[age] > 0:
-            found[b"m:%d:c" % ((newest - age) * MINUTE_MS)] = number(counts[age])
+            at_ms = (newest - age) * MINUTE_MS
+            found[b"m:%d:c" % at_ms] = number(counts[age])
+            found[b"m:%d:d" % at_ms] = number(0 if spent is None else spent.of_minute(last - age))
     return found

@@ -18,6 +18,7 @@ from jobyard.model.line import Line
 from jobyard.model.queue import Queue
 from jobyard.model.side import HASH, NO_KIND, STRING
 from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.events import Ring
 from jobyard.sessions.glidemq.keyed import Keyed, Scored, ScoreRange
 from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_fields import (
@@ -185,8 +186,40 @@ class MetaKey(Keyed):
 
 
 @final
-class HashKey(Part):
-    """Counters of a queue that nobody writes but the yard: lanes, and endings by the minute."""
+class MetricsKey(Keyed):
+    """How many jobs ended, by the minute; they are counted on when the queue has gone."""
+
+    def __init__(self, yard: Yard, place: Place, ring: Ring | None) -> None:
+        self._yard = yard
+        self._place = place
+        self._ring = ring
+
+    def kind(self) -> i64:
+        """Return that it is a hash, if any ended."""
+        return HASH if self.fields() else NO_KIND
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return one field."""
+        return self.fields().get(name)
+
+    def fields(self) -> dict[bytes, bytes]:
+        """Return all fields."""
+        meters = self._yard.meters.get(self._place.queue_name)
+        if meters is None:
+            return {}
+        ring = self._ring
+        if self._place.part == places.METRICS_COMPLETED:
+            return metrics_fields(self._yard, meters.done, None if ring is None else ring.done_ms)
+        return metrics_fields(self._yard, meters.failed, None if ring is None else ring.failed_ms)
+
+    def delete(self) -> bool:
+        """Say that it is gone."""
+        return self.kind() != NO_KIND
+
+
+@final
+class LaneKey(Part):
+    """What is known of lanes, which nobody sets but with a job."""
 
     def is_there(self) -> bool:
         """Tell whether there is anything in it."""
@@ -205,11 +238,7 @@ class HashKey(Part):
         if part == places.GROUP:
             lane = lane_named(queue, self._place.rest)
             return {} if lane is None else group_fields(self._yard, lane, self._now_ms)
-        meters = queue.meters
-        if meters is None:
-            return {}
-        meter = meters.done if part == places.METRICS_COMPLETED else meters.failed
-        return metrics_fields(self._yard, meter)
+        return {}
 
 
 @final

@@ -18,9 +18,10 @@ from jobyard.sessions.glidemq.places import TEXTS, Place, bytes_of, find_place
 from jobyard.sessions.glidemq.projection_job_keys import JobKey, LogKey, MembersKey
 from jobyard.sessions.glidemq.projection_keys import (
     FewKey,
-    HashKey,
+    LaneKey,
     ListKey,
     MetaKey,
+    MetricsKey,
     NoPart,
     NumberKey,
     RestKey,
@@ -97,6 +98,8 @@ class QueueProjections(Projections):
             return MetaKey(yard, queue, place, now_ms)
         if part in (places.ID, places.LIST_ACTIVE):
             return NumberKey(yard, queue, place)
+        if part in (places.METRICS_COMPLETED, places.METRICS_FAILED):
+            return MetricsKey(yard, place, self._events.rings.get(place.queue_name))
         if queue is None:
             return NoPart()
         if part in (places.COMPLETED, places.FAILED):
@@ -162,14 +165,6 @@ class QueueProjections(Projections):
                 found.append(key)
 
 
-_HASHES: Final = (
-    places.ORDERING,
-    places.GROUP,
-    places.METRICS_COMPLETED,
-    places.METRICS_FAILED,
-)
-
-
 _OF_JOBS: Final = (places.JOB, places.DEPS, places.PARENTS, places.LOG)
 
 
@@ -189,8 +184,8 @@ def _part(yard: Yard, queue: Queue, place: Place, now_ms: i64) -> Keyed:
         return ScheduledKey(ZSET, yard, queue, place, now_ms)
     if part in (places.PRIORITY, places.LIFO):
         return ListKey(LIST, yard, queue, place, now_ms)
-    if part in _HASHES:
-        return HashKey(HASH, yard, queue, place, now_ms)
+    if part in (places.ORDERING, places.GROUP):
+        return LaneKey(HASH, yard, queue, place, now_ms)
     return FewKey(ZSET, yard, queue, place, now_ms)
 
 

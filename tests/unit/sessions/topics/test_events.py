@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from jobyard.engine.move import remove
+from jobyard.errors import NameTaken
 from tests.support.bare_streams import Event, Line, Site
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import ALL_HISTORY
@@ -175,10 +176,9 @@ def test_without_history_there_is_no_such_topic() -> None:
         assert site.ask("GET", "/v0/topics")[1]["topics"] == []
 
 
-def test_a_tube_of_that_name_is_another_thing(site: Site) -> None:
-    site.open.put(b"x", "_events")
-    site.commit()
-    assert told(diff(site)["records"])[-1] == ("enqueued", "_events", "ready")
+def test_no_job_is_put_under_that_name(site: Site) -> None:
+    with pytest.raises(NameTaken):
+        site.open.put(b"x", "_events")
     assert site.ask("GET", PATH)[1]["type"] == "log"
     assert [one["topic"] for one in site.ask("GET", "/v0/topics")[1]["topics"]].count(
         "_events"
