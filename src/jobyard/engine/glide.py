@@ -396,7 +396,9 @@ def state_of(job: Job) -> str:
 
 def _ready_state(job: Job) -> str:
     if job.shelf == STAGED:
-        return "prioritized" if job.rank > 0 and job.delay_ms == 0 else "delayed"
+        # What was taken before came back after a while, if only after none.
+        is_new = job.delay_ms == 0 and job.deliveries == 0
+        return "prioritized" if job.rank > 0 and is_new else "delayed"
     lane = lane_of(job.extra)
     if lane is None or lane.pos < 0 or part_of(job).is_standing:
         return "waiting"

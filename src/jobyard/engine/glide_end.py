@@ -16,7 +16,7 @@ from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotHeld
 from jobyard.journal.record import RELEASED
 from jobyard.model.end import End
-from jobyard.model.extra import Outcome
+from jobyard.model.extra import Fields, Outcome, overlay_field
 from jobyard.model.item import Item
 from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, MSGPACK, READY, Job, counts_attempts
 from jobyard.model.line import Line
@@ -120,7 +120,32 @@ def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
     end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
     end.due_ms = now_ms + delay_ms
     end.stamp = yard.stamp(now_ms)
+    if delay_ms > 0 and is_delay_apart(job):
+        end.news = delay_news(delay_ms)
+    elif delay_ms == 0 and job.delay_ms > 0 and not is_delay_apart(job):
+        end.news = delay_news(job.delay_ms)
     ends.end_run(yard, job, end, now_ms)
+
+
+def is_delay_apart(job: Job) -> bool:
+    """Tell whether the delay that is told of a job is not the one it has.
+
+    So it is once a job of glide-mq has failed, for it waits to be tried again then, and once it
+    came at once though another was asked for.
+    """
+    extra = job.extra
+    if extra is None or job.family != GLIDE:
+        return False
+    part = extra.glide
+    is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
+    return is_noted or extra.failures is not None
+
+
+def delay_news(delay_ms: i64) -> bytes:
+    """Return the news that a delay is to be told, whatever the job has."""
+    fields = Fields()
+    overlay_field(fields, b"delay", str(int(delay_ms)).encode())
+    return fields.done()
 
 
 def reclaim(

@@ -4,7 +4,8 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
 from jobyard.engine.end import end_run
-from jobyard.engine.glide_end import defer, is_held
+from jobyard.engine.glide import state_of
+from jobyard.engine.glide_end import defer, delay_news, is_delay_apart, is_held
 from jobyard.engine.lists import jobs_in
 from jobyard.engine.move import erase, revive, serve_lane, tell
 from jobyard.engine.put import first_shelf
@@ -131,9 +132,10 @@ def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
     move_to_shelf(yard, job, now_ms)
 
 
-def move_to_shelf(yard: Yard, job: Job, now_ms: i64) -> None:
+def move_to_shelf(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
     """Let a job stand where workers find it, as the last there; those of others in the stream."""
     move = End(job, BY_PROMOTION, READY)
+    move.news = news
     move.due_ms = min(job.due_ms, now_ms)
     move.stamp = yard.new_place(job, now_ms)
     if job.family != GLIDE:
@@ -168,11 +170,15 @@ def next_due(queue: Queue) -> i64:
 
 def promote_job(yard: Yard, job: Job, now_ms: i64) -> None:
     """Let a delayed job go to its shelf before its time; NotFound for any other."""
-    is_delayed = job.state == DELAYED or (job.state == READY and job.shelf == STAGED)
-    if not is_delayed or job.delay_ms == 0:
+    if state_of(job) != "delayed":
         raise NotFound
     yard.now_ms = max(yard.now_ms, now_ms)
-    move_to_shelf(yard, job, now_ms)
+    # It is told as one that was to come at once.
+    news = b""
+    if job.family == GLIDE:
+        job.more()
+        news = delay_news(0)
+    move_to_shelf(yard, job, now_ms, news)
     offer(yard, job.queue, now_ms)
 
 
@@ -211,6 +217,8 @@ def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
         move.stamp = yard.new_place(job, now_ms)
         if move.shelf == STACK:
             move.stamp = -move.stamp
+    if is_delay_apart(job):
+        move.news = delay_news(delay_ms)
     yard.move(job, move, now_ms)
     offer(yard, job.queue, now_ms)
 

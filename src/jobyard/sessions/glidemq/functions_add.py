@@ -22,6 +22,7 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.options import fill_from_options, read_backoff
 from jobyard.sessions.glidemq.places import Place
+from jobyard.sessions.glidemq.projection_job import shown_state
 from jobyard.sessions.glidemq.projection_sets import is_scheduled
 from jobyard.sessions.glidemq.projection_writes import job_of_member
 from jobyard.sessions.glidemq.words import Wrong
@@ -197,7 +198,7 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
     if mode == b"throttle":
         return ttl_ms > 0 and ts.isdigit() and adding.ts - int(ts) < ttl_ms
     job = glide.find(call.yard, queue, places.text_of(old_id))
-    if job is None or job.state in (DEAD, DONE):
+    if job is None or shown_state(job) in (b"completed", b"failed"):
         return False
     if mode == b"simple" or not is_scheduled(job):
         return True

@@ -1,7 +1,8 @@
 """A job as the hash that clients read: every field from the job itself, none stored twice.
 
 Fields that mean nothing for a job are left out, not empty. What a client wrote into a field that
-the yard knows nothing of is shown as written.
+the yard knows nothing of is shown as written. What it wrote into one that says how the job stands
+is a note: it moves nothing, and is shown for as long as the job stands as it did then.
 """
 
 from typing import Final
@@ -13,17 +14,20 @@ from jobyard.engine.yard import Yard
 from jobyard.model.extra import OPEN, Extra
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
-from jobyard.model.policy import Policy
+from jobyard.model.policy import LIFO, Policy
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.wire.payload import to_json
 
 # Priorities of other doors are ranks of any size; here they are the upper bits of a score.
 RANK_SHOWN_MAX: Final = 2047
 
+# Before the name of a field that says how a job stands, where a client wrote into it.
+NOTE: Final = b"\1"
 
-def job_fields(yard: Yard, job: Job) -> list[bytes]:
+
+def job_fields(yard: Yard, job: Job, *, with_data: bool = True) -> list[bytes]:
     """Return fields and values of a job, one after the other."""
-    found = _given_fields(yard, job)
+    found = _given_fields(yard, job, with_data=with_data)
     extra = job.extra
     part: GlidePart | None = None
     if extra is not None:
@@ -32,28 +36,52 @@ def job_fields(yard: Yard, job: Job) -> list[bytes]:
             _add_part(found, part)
         _add_flow(found, extra)
         _add_course(yard, found, job, extra)
+    if job.policy.flags & LIFO and job.family == GLIDE:
+        found += (b"lifo", b"1")
     _add_times(yard, found, job)
     found += (b"state", glide.state_of(job).encode())
     if part is not None and part.overlay is not None:
-        _lay_over(found, part.overlay)
+        _lay_over(found, job, part.overlay)
     return found
+
+
+def shown_state(job: Job) -> bytes:
+    """Return the state of a job as it is shown: as it is, or as a client noted it."""
+    return _overlaid(job, b"state") or glide.state_of(job).encode()
+
+
+def _overlaid(job: Job, name: bytes) -> bytes | None:
+    """Return what a client wrote into a field, if it is to be shown."""
+    extra = job.extra
+    part = None if extra is None else extra.glide
+    if part is None or part.overlay is None:
+        return None
+    note = part.overlay.get(NOTE + name)
+    if note is not None and note.startswith(standing(job)):
+        return note[len(standing(job)) :]
+    return part.overlay.get(name)
+
+
+def standing(job: Job) -> bytes:
+    """Return how a job stands: whatever happens to it, this is another then."""
+    stamp = int(job.stamp)
+    return f"{job.state}.{job.shelf}.{job.attempts}.{job.deliveries}.{stamp}\0".encode()
 
 
 def field_of(yard: Yard, job: Job, name: bytes) -> bytes | None:
     """Return one field of a job."""
     if name == b"state":
-        extra = job.extra
-        part = None if extra is None else extra.glide
-        if part is None or part.overlay is None or name not in part.overlay:
-            return glide.state_of(job).encode()
-    fields = job_fields(yard, job)
+        return shown_state(job)
+    if name == b"data":
+        return data_of(yard, job)
+    fields = job_fields(yard, job, with_data=False)
     for at in range(0, len(fields), 2):
         if fields[at] == name:
             return fields[at + 1]
     return None
 
 
-def _given_fields(yard: Yard, job: Job) -> list[bytes]:
+def _given_fields(yard: Yard, job: Job, *, with_data: bool) -> list[bytes]:
     """Return what was given when the job was put."""
     policy = job.policy
     return [
@@ -62,7 +90,7 @@ def _given_fields(yard: Yard, job: Job) -> list[bytes]:
         b"name",
         bytes_of(policy.name),
         b"data",
-        data_of(yard, job),
+        data_of(yard, job) if with_data else b"",
         b"opts",
         glide.opts_of(job),
         b"timestamp",
@@ -70,7 +98,7 @@ def _given_fields(yard: Yard, job: Job) -> list[bytes]:
         b"attemptsMade",
         number(i64(job.attempts)),
         b"delay",
-        number(max(job.delay_ms, 0)),
+        number(_delay_of(job)),
         b"priority",
         number(priority_of(job)),
         b"maxAttempts",
@@ -98,6 +126,17 @@ def timestamp_of(yard: Yard, job: Job) -> i64:
 def priority_of(job: Job) -> i64:
     """Return the priority of a job as this door counts it: from 0 on."""
     return job.rank if job.family == GLIDE else min(max(job.rank, 0), RANK_SHOWN_MAX)
+
+
+def _delay_of(job: Job) -> i64:
+    """Return the delay as it was asked for; how long it waits after a failure is no such thing.
+
+    Where another has taken its place, the one asked for is a field of the overlay.
+    """
+    extra = job.extra
+    if extra is not None and extra.failures is not None and job.family == GLIDE:
+        return 0
+    return max(job.delay_ms, 0)
 
 
 def _max_attempts(job: Job, policy: Policy) -> i64:
@@ -145,6 +184,12 @@ def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
     stalls = job.stalls()
     if stalls > 0:
         found += (b"stalledCount", number(stalls))
+    failures = extra.failures
+    if job.state == DEAD:
+        found += (b"failedReason", bytes_of(job.outcome().error))
+    elif failures is not None and job.attempts > 0:
+        # It stays when the job is tried again, and when that goes well.
+        found += (b"failedReason", bytes_of(failures[-1].error))
     outcome = extra.outcome
     if outcome is not None and job.state in (DEAD, DONE):
         if job.state == DONE:
@@ -152,11 +197,12 @@ def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
             if job.family != GLIDE and result:
                 result = to_json(outcome.codec, result)
             found += (b"returnvalue", result or b"null")
-        else:
-            found += (b"failedReason", bytes_of(outcome.error))
         found += (b"finishedOn", number(outcome.ended_ms + yard.journal.wall_offset_ms))
-    elif extra.failures is not None:
-        found += (b"failedReason", bytes_of(extra.failures[-1].error))
+    if job.attempts > 0 and b'"fallbacks"' in glide.opts_of(job):
+        # One for each time it was tried again.
+        retries = i64(job.attempts) - (1 if job.state == DEAD else 0)
+        if retries > 0:
+            found += (b"fallbackIndex", number(retries))
 
 
 def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:
@@ -170,18 +216,29 @@ def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:
         found += (b"lastActive", number(lease.beat_ms + offset_ms))
         return
     extra = job.extra
-    outcome = None if extra is None else extra.outcome
-    if outcome is not None and outcome.started_ms > 0:
-        found += (b"processedOn", number(outcome.started_ms + offset_ms))
+    if extra is None:
+        return
+    started_ms: i64 = 0
+    if extra.outcome is not None:
+        started_ms = extra.outcome.started_ms
+    if started_ms == 0 and extra.failures is not None:
+        started_ms = extra.failures[-1].started_ms
+    if started_ms > 0:
+        found += (b"processedOn", number(started_ms + offset_ms))
 
 
-def _lay_over(found: list[bytes], overlay: dict[bytes, bytes]) -> None:
+def _lay_over(found: list[bytes], job: Job, overlay: dict[bytes, bytes]) -> None:
     """Show what a client wrote in place of what is known."""
-    left = dict(overlay)
+    left: dict[bytes, bytes] = {}
+    now = standing(job)
+    for name, value in overlay.items():
+        if not name.startswith(NOTE):
+            left.setdefault(name, value)
+        elif value.startswith(now):
+            left[name[len(NOTE) :]] = value[len(now) :]
     for at in range(0, len(found), 2):
-        value = left.pop(found[at], None)
-        if value is not None:
-            found[at + 1] = value
+        if found[at] in left:
+            found[at + 1] = left.pop(found[at])
     for name, value in left.items():
         found += (name, value)
 

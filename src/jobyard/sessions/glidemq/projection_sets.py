@@ -207,7 +207,7 @@ def scheduled_score(yard: Yard, job: Job) -> i64:
 
 def due_label(yard: Yard, job: Job) -> i64:
     """Return when a job is due by the clock of who said so; 0 for one that waits for no time."""
-    if job.state == READY and job.delay_ms <= 0:
+    if job.state == READY and job.delay_ms <= 0 and job.deliveries == 0:
         return 0
     if job.family == GLIDE and job.deliveries == 0 and job.due_ms == job.created_ms + job.delay_ms:
         return job.own_ms + job.delay_ms

@@ -1,8 +1,8 @@
 """What changes of keys that show jobs mean: a verb where there is one, else a note.
 
 Clients write some fields of a job by themselves: progress, new data, labels of parents, what their
-own machinery remembers. Fields that follow from the state of a job are the yard's to tell: written,
-they change nothing, for they never move a job.
+own machinery remembers. Fields that follow from the state of a job are the yard's to tell: what is
+written into them is a note, shown until something happens to the job, and never moves it.
 """
 
 from typing import Final
@@ -35,6 +35,7 @@ from jobyard.model.shelves import STAGED, STREAM
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, whole
 from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import bytes_of, text_of
+from jobyard.sessions.glidemq.projection_job import NOTE, standing
 from jobyard.sessions.glidemq.projection_sets import PRIORITY_SHIFT, is_scheduled
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
 from jobyard.wire.payload import codec_of
@@ -44,7 +45,6 @@ _SCORE_MAX: Final = float(1 << 54)
 # Fields of a job that say how it stands.
 _TOLD: Final = frozenset(
     (
-        b"id",
         b"state",
         b"attemptsMade",
         b"failedReason",
@@ -58,6 +58,7 @@ _TOLD: Final = frozenset(
         b"timestamp",
     )
 )
+_NOT_NOTED: Final = (b"id", b"data", b"lastActive")
 _LABELS: Final = (b"parentId", b"parentQueue", b"parentIds", b"parentQueues", b"schedulerName")
 SETTINGS: Final = frozenset(
     (b"paused", b"globalConcurrency", b"rateLimitMax", b"rateLimitDuration")
@@ -74,16 +75,11 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
     has_labels = False
     is_noted = False
     for name, value in fields.items():
-        if name in (b"data", b"lastActive") or name in _TOLD:
-            continue
         if name in _LABELS:
             _set_label(part, name, value)
             has_labels = True
-        elif name == b"progress":
-            news.text(PROGRESS, f"{_text(value)}\0")
-            is_noted = True
-        else:
-            overlay_field(news, name, value)
+        elif name not in _NOT_NOTED:
+            _note_field(news, job, name, value)
             is_noted = True
     if has_labels:
         glide_field(news, part)
@@ -95,6 +91,17 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
         beat(job, now_ms)
     if b"progress" in fields and yard.bus.is_on:
         yard.bus.tell(bus.Event(bus.PROGRESS, job.queue, job, now_ms))
+
+
+def _note_field(news: Fields, job: Job, name: bytes, value: bytes) -> None:
+    if name.startswith(NOTE):
+        raise Wrong(NOT_CHANGED_SO)
+    if name == b"progress":
+        news.text(PROGRESS, f"{_text(value)}\0")
+    elif name in _TOLD:
+        overlay_field(news, NOTE + name, standing(job) + value)
+    else:
+        overlay_field(news, name, value)
 
 
 def set_data(yard: Yard, job: Job, data: bytes, now_ms: i64) -> None:
@@ -127,11 +134,14 @@ def drop_job_fields(yard: Yard, job: Job, names: list[bytes]) -> i64:
     overlay = None if part is None else part.overlay
     if overlay is None:
         return 0
-    known = [name for name in dict.fromkeys(names) if name in overlay]
+    known: set[bytes] = set()
+    news = Fields()
+    for name in dict.fromkeys(names):
+        for written in (name, NOTE + name):
+            if written in overlay:
+                overlay_field(news, written, None)
+                known.add(name)
     if known:
-        news = Fields()
-        for name in known:
-            overlay_field(news, name, None)
         yard.note(job, news.done())
     return len(known)
 
