@@ -5,7 +5,7 @@ from jobyard.engine.yard import Yard
 from jobyard.model.bag import Bag
 from jobyard.model.glide import GlidePart
 from jobyard.model.heap import Heap
-from jobyard.model.job import DEAD, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.rules import Group
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
@@ -71,7 +71,8 @@ def _recount_lane(lane: Lane, jobs: list[Job]) -> None:
     assert sorted(int(job.id) for job in lane.standing) == standing
     fronts = [job for job in ready if job.deliveries == 0 and not is_behind(job)]
     assert fronts == ([] if lane.front is None else [lane.front])
-    to_start = [job for job in live if job.deliveries == 0 and job.state != LEASED]
+    # One that waits for its children holds up nobody.
+    to_start = [job for job in live if job.deliveries == 0 and job.state in (READY, DELAYED)]
     orders = sorted(int(job.extra.glide.order) for job in to_start if job.extra and job.extra.glide)
     first = lane.next_to_start()
     if first is None:

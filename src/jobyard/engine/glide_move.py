@@ -10,6 +10,7 @@ from jobyard.engine.lists import jobs_in
 from jobyard.engine.move import erase, revive, serve_lane, tell
 from jobyard.engine.put import first_shelf
 from jobyard.engine.queues import drop_if_idle
+from jobyard.engine.shelving import advance
 from jobyard.engine.take import lay_expired, offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import NotFound, NotHeld, StorageFull
@@ -357,6 +358,11 @@ def close_lane(yard: Yard, lane: Lane, until_ms: i64) -> None:
     for job in list(lane.standing):
         yard.step_aside(job)
         yard.step_back(job)
+    if lane.waiting.items:
+        # It may have been closed for longer before.
+        first = lane.waiting.items[0]
+        assert isinstance(first, Job)
+        advance(yard, first.queue, lane, yard.now_ms)
 
 
 def hold_back(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> None:

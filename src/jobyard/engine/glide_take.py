@@ -127,7 +127,9 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
     """
     lease = job.lease
     if lease is None:
-        if job.state != READY or (entry and entry != entry_of(job)):
+        # Who knows no entry had it from a list, so it was taken at least once.
+        was_given = entry == entry_of(job) if entry else job.deliveries > 0
+        if job.state != READY or not was_given:
             return IS_BUSY
         if _is_expired(job, now_ms):
             lay_expired(yard, job, now_ms)

@@ -72,6 +72,13 @@ def use_slot(job: Job, extra: Extra, count: i64) -> None:
         lane.slots_used += count
 
 
+def rejoin(job: Job, extra: Extra) -> None:
+    """Let a job that waited for others, and has not started, have its place in its lane again."""
+    part = extra.glide
+    if part is not None and part.lane is not None and job.deliveries == 0:
+        part.lane.rejoin(job, part)
+
+
 def line_up(job: Job, part: GlidePart, lane: Lane) -> None:
     """Let a ready job wait in its lane."""
     lane.wait(job, part)

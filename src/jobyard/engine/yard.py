@@ -15,7 +15,7 @@ from mypy_extensions import i16, i64, u8
 from jobyard.engine.bus import Bus
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
-from jobyard.engine.shelving import advance, leave_line, line_up, stand, step_down, use_slot
+from jobyard.engine.shelving import advance, leave_line, line_up, rejoin, stand, step_down, use_slot
 from jobyard.engine.waits import Waits
 from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
@@ -275,6 +275,8 @@ class Yard:
 
     def apply_move(self, job: Job, move: End, now_ms: i64) -> None:
         """Move a job that no one runs to another state, or within its own."""
+        if job.state == BLOCKED and job.extra is not None and not self.is_replaying:
+            rejoin(job, job.extra)
         self._leave(job)
         why = move.why
         if why == KICKED:

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from jobyard.model.glide import NO_LIMITS, GlidePart, LaneLimits
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
-from jobyard.model.job import BLOCKED, DELAYED, READY, Job
+from jobyard.model.job import DELAYED, READY, Job
 from jobyard.model.limits import NEVER_MS
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def lane_of(extra: Extra | None) -> Lane | None:
 
 
 def _has_to_start(job: Job) -> bool:
-    return job.deliveries == 0 and job.state in (READY, DELAYED, BLOCKED)
+    # One that waits for its children holds up nobody: they may be of the same lane.
+    return job.deliveries == 0 and job.state in (READY, DELAYED)
 
 
 @final
@@ -122,7 +123,7 @@ class Lane(Item):
             self._head = 0
 
     def next_to_start(self) -> Job | None:
-        """Return the first in order that has not started, in whatever state."""
+        """Return the first in order that has not started, ready or delayed."""
         line = self._line
         count: i64 = len(line)
         head = self._head

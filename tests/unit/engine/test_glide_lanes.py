@@ -1,6 +1,7 @@
 from jobyard.engine.end import finish
 from jobyard.engine.glide import entry_of, id_of, state_of
 from jobyard.engine.glide_end import defer
+from jobyard.engine.glide_flows import Child, add_flow
 from jobyard.engine.glide_move import close_lane, hold_back, next_due, remove, retry_jobs, revoke
 from jobyard.engine.take import take, take_job
 from jobyard.model.job import Job
@@ -271,3 +272,31 @@ def test_a_lane_goes_with_its_last_job() -> None:
     remove(place.site.yard, job, place.now_ms)
     assert not shelves.shelves.lanes
     assert place.site.queue().jobs_count() == 0
+
+
+def test_a_parent_that_waits_for_children_of_its_own_lane_lets_them_start() -> None:
+    place = GlideYard()
+    queue = place.site.queue()
+    children = [Child(queue, place.adding(lane="a"), "p") for _ in range(2)]
+    add_flow(place.site.yard, queue, place.adding(lane="a"), children, [], place.now_ms)
+    place.add(lane="a")
+    assert place.taken() == ["2"]
+    place.complete(job_of(place, 2))
+    place.restart()
+    assert place.taken() == ["3"]
+    # The parent is ready now, and came before the last.
+    place.complete(job_of(place, 3))
+    assert place.taken() == ["1"]
+    place.complete(job_of(place, 1))
+    assert place.taken() == ["4"]
+
+
+def test_a_lane_that_is_closed_for_less_than_before_opens_in_time() -> None:
+    place = GlideYard()
+    job = place.add(lane="a")
+    lane = the_lane(job)
+    close_lane(place.site.yard, lane, place.now_ms + 60_000)
+    lane.closed_until_ms = 0
+    close_lane(place.site.yard, lane, place.now_ms + 100)
+    place.site.tick(100)
+    assert place.taken() == ["1"]

@@ -129,6 +129,16 @@ def test_each_command_of_a_transaction_has_its_place_in_the_answer() -> None:
     assert client.take_raw() == b"*2\r\n+OK\r\n+PONG\r\n"
 
 
+def test_a_job_nobody_was_given_is_not_begun_by_its_id_alone() -> None:
+    library = opened()
+    library.add()
+    library.add(key="k")
+    library.add(key="k")
+    library.call("pause", ["meta", "events"])
+    assert [library.activate(job_id, "") for job_id in "123"] == [b"GROUP_FULL"] * 3
+    assert library.counts()["waiting"] == 3
+
+
 # -- waiting -----------------------------------------------------------------------------------
 
 
