@@ -5,9 +5,9 @@ r"""Requests of the RESP protocol, versions 2 and 3: commands found in place as 
 
 Nothing is made from a length before the bytes are here: a length is held against the limits as soon
 as its line is read, and what arrives is kept in the pieces it came in until at least as much is
-there as the lengths read so far ask for. So a long command is put together once or, if it has many
-arguments, a few times, however it is cut. Arguments are spans of the input; bytes are made of one
-when somebody asks for it.
+there as the lengths read so far ask for. Of a long command that is not all here the arguments that
+are have been set aside, so that no byte is copied more than a few times, however it is cut. Else
+arguments are spans of the input; bytes are made of one when somebody asks for it.
 
 Must not know what a command means. After BadResp the rest of the input has no meaning.
 """
@@ -176,6 +176,9 @@ class RespReader:
         # Length of the argument that comes next; -1 before its line was read.
         self._length: i64 = -1
         self._index = BytesWriter()
+        # Arguments of a long command that came before, and about how many bytes they were.
+        self._aside: list[bytes] = []
+        self._aside_size: i64 = 0
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
@@ -192,7 +195,7 @@ class RespReader:
 
     def unread_size(self) -> i64:
         """Return how much was not given out yet."""
-        return self._have
+        return self._have + self._aside_size
 
     def ahead(self) -> bytes:
         """Return the input in which the next request begins at `place`; b"" if it began before."""
@@ -290,17 +293,43 @@ class RespReader:
         self._at = at
         self._length = max(length, -1)
         if self._left > 0:
-            need = at - start + (length + 2 if length >= 0 else 1)
-            rest = (self._left - 1) * ARGUMENT_SIZE_MIN
-            # What is wrong in a short command is told at once, though it is not all here.
-            if need + rest > SHORT_MAX:
-                need += rest
-            self._need = max(need, self._have + 1)
+            self._wait_for_more()
             return None
-        command = Command(data, start, index.getvalue(), self._count)
-        index.truncate(0)
+        if self._aside:
+            self._set_aside()
+            command = of_arguments(self._aside)
+            self._aside = []
+            self._aside_size = 0
+        else:
+            command = Command(data, start, index.getvalue(), self._count)
+            index.truncate(0)
         self._end_command()
         return command
+
+    def _wait_for_more(self) -> None:
+        """Note how much must be here before it is of use to go on with a command."""
+        if self._at - self._start > SHORT_MAX:
+            self._set_aside()
+        need = self._at - self._start + (self._length + 2 if self._length >= 0 else 1)
+        rest = (self._left - 1) * ARGUMENT_SIZE_MIN
+        # What is wrong in a short command is told at once, though it is not all here.
+        if need + rest > SHORT_MAX:
+            need += rest
+        self._need = max(need, self._have + 1)
+
+    def _set_aside(self) -> None:
+        """Keep the arguments found so far by themselves, and let go of the input they came in."""
+        found = Command(self._data, self._start, self._index.getvalue(), 0)
+        self._index.truncate(0)
+        at: i64 = 0
+        count: i64 = self._count - self._left - len(self._aside)
+        while at < count:
+            self._aside.append(found.arg(at))
+            at += 1
+        size = self._at - self._start
+        self._aside_size += size
+        self._have -= size
+        self._start = self._at
 
     def _bulk_length(self, data: bytes, at: i64, size: i64) -> tuple[i64, i64]:
         """Read the line before an argument; return its length and where it begins."""
@@ -310,7 +339,8 @@ class RespReader:
         if length == _MISSING:
             return length, at
         limits = self.limits
-        if length < 0 or length > limits.bulk or after - self._start + length > limits.whole:
+        whole = self._aside_size + after - self._start + length
+        if length < 0 or length > limits.bulk or whole > limits.whole:
             raise BadResp(self._refused(length, "bulk"))
         return length, after
 

@@ -234,3 +234,22 @@ def test_other_text_is_no_number(text: str) -> None:
 )
 def test_inline_commands_have_words_and_quotes(line: bytes, arguments: list[bytes]) -> None:
     assert split_inline(line) == arguments
+
+
+@pytest.mark.parametrize("piece", [1000, 16_384, 100_000])
+def test_arguments_of_a_long_command_that_were_set_aside_come_in_their_order(piece: int) -> None:
+    command = [b"HSET", *(b"%d" % at * (1000 + at) for at in range(100))]
+    data = pack(*command) + pack("PING") + pack(*command[:40])
+    pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+    assert read(*pieces) == [command, [b"PING"], command[:40]]
+
+
+def test_what_was_set_aside_counts_for_the_length_of_a_command() -> None:
+    limits = Limits(100, 30_000, 50_000, 100)
+    reader = RespReader(limits)
+    reader.feed(b"*3\r\n$20000\r\n" + b"x" * 20_000 + b"\r\n$5\r\n")
+    assert reader.next() is None
+    assert reader.unread_size() == 20_018
+    reader.feed(b"hello\r\n$29999\r\n")
+    with pytest.raises(BadResp, match="invalid bulk length"):
+        reader.next()
