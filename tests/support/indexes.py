@@ -5,7 +5,7 @@ from jobyard.engine.yard import Yard
 from jobyard.model.bag import Bag
 from jobyard.model.glide import GlidePart
 from jobyard.model.heap import Heap
-from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.rules import Group
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves

@@ -24,6 +24,8 @@ from jobyard.wire.payload import to_json
 KEPT: Final = 1000
 # How many more there may be before the oldest go.
 SLACK: Final = 100
+# Bytes of one ring, beyond which the oldest events go too: they may hold whole results.
+RING_SIZE_MAX: Final = 8 << 20
 # Queues whose events are kept; beyond these the ring that was made first goes.
 RINGS_MAX: Final = 10_000
 # How far ahead of the time an id may be that a client gives.
@@ -41,17 +43,34 @@ class Ring:
         # How many milliseconds the jobs took that were done, and those that failed for good.
         self.done_ms = Meter()
         self.failed_ms = Meter()
+        # Bytes of what was added since it was last looked at.
+        self._grown: i64 = 0
 
     def add(self, entry_id: StreamId, fields: list[bytes]) -> None:
         """Add an event whose id is greater than the last."""
         self.last_id = entry_id
         entries = self.entries
-        entries.append(StreamEntry(entry_id, fields))
+        entry = StreamEntry(entry_id, fields)
+        entries.append(entry)
+        self._grown += entry.size()
+        if self._grown > RING_SIZE_MAX // 2:
+            self._fit()
         if len(entries) > KEPT + SLACK:
             del entries[:SLACK]
         if self.readers:
             for reader in list(self.readers):
                 reader.stream_grew()
+
+    def _fit(self) -> None:
+        """Let the oldest go that are too long together; the newest stays whatever its size."""
+        self._grown = 0
+        size: i64 = 0
+        at: i64 = len(self.entries)
+        while at > 0 and size <= RING_SIZE_MAX // 2:
+            at -= 1
+            size += self.entries[at].size()
+        if size > RING_SIZE_MAX // 2:
+            del self.entries[: min(at + 1, len(self.entries) - 1)]
 
     def next_id(self, wall_ms: i64) -> StreamId:
         """Return the id of an event that happens now."""

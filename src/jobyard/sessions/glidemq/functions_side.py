@@ -17,6 +17,10 @@ from jobyard.wire.resp_write import double_text
 
 _WINDOW_START: Final = b"windowStart"
 _COUNT: Final = b"count"
+# Kinds of tokens or costs that one call may name: each is looked for among all.
+NAMES_MAX: Final = 256
+# Sums of what is less are numbers still.
+_FLOAT_MAX: Final = 1e300
 
 
 def _lock(call: Fcall) -> bytes:
@@ -161,14 +165,20 @@ def _float(text: bytes) -> float:
         number = float(text)
     except ValueError:
         return 0.0
-    return number if -1e300 < number < 1e300 else 0.0
+    return number if -_FLOAT_MAX < number < _FLOAT_MAX else 0.0
 
 
 def _numbers(text: bytes) -> dict[bytes, float]:
     fields: JsonFields | None = read_object(text, 0, len(text))
     if fields is None:
         return {}
-    return {bytes_of(name): fields.number(name.encode(), 0.0) for name in fields.keys()}  # noqa: SIM118
+    if len(fields.keys()) > NAMES_MAX:
+        raise Wrong(f"ERR more than {NAMES_MAX} kinds of usage")
+    found: dict[bytes, float] = {}
+    for name in fields.keys():  # noqa: SIM118  it is no dict
+        number = fields.number(name.encode(), 0.0)
+        found[bytes_of(name)] = number if number < _FLOAT_MAX else 0.0
+    return found
 
 
 def _is_over(

@@ -21,6 +21,7 @@ from jobyard.sessions.glidemq.groups import (
     check_group,
     entry_id,
     is_of,
+    read_consumer,
     stream_place,
     write_entry,
 )
@@ -46,10 +47,7 @@ class Reading:
         if not call.is_word(1, b"GROUP") or call.count() < 7:
             raise Wrong(SYNTAX)
         check_group(call.arg(2))
-        try:
-            self.consumer: str = call.arg(3).decode()
-        except UnicodeDecodeError:
-            raise Wrong("ERR the name of a consumer must be UTF-8") from None
+        self.consumer: str = read_consumer(call)
         self.count: i64 = COUNT_MAX
         # -1: not to wait.
         self.block_ms: i64 = -1

@@ -265,6 +265,14 @@ def _pending_summary(call: Call, queue: Queue | None) -> None:
 # -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
 
 
+def read_consumer(call: Call) -> str:
+    """Return the name of a consumer, which other doors show as text."""
+    try:
+        return call.arg(3).decode()
+    except UnicodeDecodeError:
+        raise Wrong("ERR the name of a consumer must be UTF-8") from None
+
+
 def _hand_over(call: Call, job: Job, consumer: str) -> bool:
     """Let another consumer hold a job of this door."""
     try:
@@ -280,7 +288,7 @@ def xautoclaim(call: Call) -> None:
         raise wrong_count("xautoclaim")
     queue = _queue(call, 1)
     check_group(call.arg(2))
-    consumer = call.command.text(3)
+    consumer = read_consumer(call)
     least_ms = max(call.integer(4), 0)
     low = _low(call.arg(5))
     count: i64 = CLAIM_COUNT
@@ -329,7 +337,7 @@ def xclaim(call: Call) -> None:
         raise wrong_count("xclaim")
     queue = _queue(call, 1)
     check_group(call.arg(2))
-    consumer = call.command.text(3)
+    consumer = read_consumer(call)
     least_ms = max(call.integer(4), 0)
     stamps: list[i64] = []
     at: i64 = 5

@@ -67,7 +67,7 @@ def parse_key(key: bytes) -> KeyName:
         inside = text if head == PREFIX else f"{head.decode()}:{text}"
     except UnicodeDecodeError:
         raise Wrong(f"ERR {_shown(key)} names no queue: it is no UTF-8") from None
-    if len(text) > NAME_SIZE_MAX:
+    if len(text) > NAME_SIZE_MAX or len(head) > NAME_SIZE_MAX:
         raise Wrong(f"ERR the name of a queue has at most {NAME_SIZE_MAX} characters")
     first, _, rest = family.partition(b":")
     return KeyName(key, head, inside, first, rest)

@@ -25,6 +25,9 @@ SILENCE_MS: Final = 60_000
 STALLS_MAX: Final = 1
 ROUND_MS: Final = 1000
 MOVED_MAX: Final = 1000
+# Readers of a queue, and queues, that there may be before those that are gone are forgotten.
+READERS_FEW: Final = 64
+GROUPS_FEW: Final = 1024
 
 
 @trait
@@ -59,6 +62,8 @@ class Promoter(Alarm):
         if readers is None:
             self.add(name)
             readers = self.groups[name]
+        elif len(readers) >= READERS_FEW:
+            self._has_reader(readers)
         readers.add(session_id)
 
     def remove(self, name: str) -> bool:
@@ -67,6 +72,8 @@ class Promoter(Alarm):
 
     def ring(self, now_ms: i64) -> None:
         """Move what has waited for too long, and give back what nobody works on."""
+        if len(self.groups) > GROUPS_FEW:
+            self._forget_unused()
         for name, readers in self.groups.items():
             queue = self._yard.queues.get(name)
             if queue is None:
@@ -79,6 +86,12 @@ class Promoter(Alarm):
                 self._give_back(queue, now_ms)
         if self.groups:
             self._yard.arm(self, now_ms + ROUND_MS)
+
+    def _forget_unused(self) -> None:
+        """Forget groups of queues that are not there and that nobody reads: any name may be one."""
+        for name, readers in list(self.groups.items()):
+            if name not in self._yard.queues and not self._has_reader(readers):
+                del self.groups[name]
 
     def _has_reader(self, readers: set[int]) -> bool:
         gone = [number for number in readers if not self._sessions.is_open(number)]

@@ -1,5 +1,7 @@
 """What no client of the library would send: it is answered, and does no harm."""
 
+from jobyard.sessions.glidemq.events import RING_SIZE_MAX, Ring
+from jobyard.sessions.glidemq.promoter import GROUPS_FEW, READERS_FEW
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
@@ -175,3 +177,55 @@ def test_a_child_is_waited_for_from_its_first_moment_on() -> None:
     parts = ["job:1", "stream", "events"]
     said = library.call("moveToWaitingChildren", parts, job_id, entry, "workers", library.ts())
     assert said == b"ok"
+
+
+# -- without end -------------------------------------------------------------------------------
+
+
+def test_events_that_hold_long_results_are_kept_for_a_shorter_time() -> None:
+    ring = Ring()
+    for number in range(1, 41):
+        ring.add((number, 0), [b"event", b"x" * (1 << 20)])
+    assert ring.entries[-1].id == (40, 0)
+    assert sum(entry.size() for entry in ring.entries) <= RING_SIZE_MAX
+    ring.add((41, 0), [b"event", b"x" * (2 * RING_SIZE_MAX)])
+    assert [entry.id for entry in ring.entries] == [(41, 0)]
+
+
+def test_groups_of_queues_that_never_were_are_forgotten_with_their_readers() -> None:
+    site = BareGlidemq()
+    client, other = site.connect(), site.connect()
+    for number in range(GROUPS_FEW + 10):
+        who = other if number == 3 else client
+        key = f"glide:{{q{number}}}:stream"
+        who.ask("XREADGROUP", "GROUP", "workers", "w", "STREAMS", key, ">")
+    client.close()
+    site.tick(2000)
+    assert list(site.door.promoter.groups) == ["q3"]
+
+
+def test_readers_that_are_gone_are_not_remembered() -> None:
+    library = opened()
+    for _ in range(3 * READERS_FEW):
+        reader = Library(library.site, "q")
+        reader.read()
+        reader.client.close()
+    assert len(library.site.door.promoter.groups["q"]) <= READERS_FEW + 1
+
+
+def test_usage_of_too_many_kinds_is_refused() -> None:
+    library = opened()
+    library.client.ask("HSET", library.key("budget:f"), "maxTotalTokens", "5")
+    kinds = "{" + ",".join(f'"k{number}":1' for number in range(1000)) + "}"
+    name, parts = "recordUsageAndCheckBudget", ["budget:f"]
+    said = library.refused(name, parts, kinds, "{}", 1, 1, "{}", "{}")
+    assert said == "ERR more than 256 kinds of usage"
+    for tokens in ('{"in":1e999}', '{"in":2}'):
+        assert library.call(name, parts, tokens, "{}", 1, 1, "{}", "{}") == b"ok"
+    assert library.client.ask("HGET", library.key("budget:f"), "usedTokens:in") == b"2"
+
+
+def test_a_long_prefix_is_no_name_of_a_queue() -> None:
+    client = opened().client
+    said = client.refused("XLEN", "p" * 257 + ":{q}:stream")
+    assert said == "ERR the name of a queue has at most 256 characters"
