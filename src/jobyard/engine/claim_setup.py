@@ -10,6 +10,7 @@ from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
+from jobyard.engine.audience import drop_audience
 from jobyard.engine.floors import remember_floors
 from jobyard.engine.lists import ALL_STATES, jobs_in
 from jobyard.engine.move import erase
@@ -136,6 +137,7 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
         _wipe(yard, queue, now_ms)
     finally:
         send_tidings(yard, now_ms)
+    drop_audience(yard, queue)
     journal = yard.journal
     stock = stock_of(queue)
     for key in stock.writes:

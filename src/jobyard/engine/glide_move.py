@@ -145,7 +145,9 @@ def move_to_shelf(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
         move.shelf = STACK
         move.stamp = -move.stamp
     else:
-        move.shelf = PROMOTED if job.rank > 0 else STREAM
+        # Who subscribed sees the stream alone.
+        is_listed = job.rank > 0 and job.queue.audience is None
+        move.shelf = PROMOTED if is_listed else STREAM
     yard.move(job, move, now_ms)
     tell(yard, bus.WAITING, job, "delayed", now_ms)
 
@@ -162,6 +164,10 @@ def next_due(queue: Queue) -> i64:
             soonest = shelves.shut.items[0].sort_key
     if queue.delayed.items:
         due_ms = queue.delayed.items[0].sort_key
+        soonest = due_ms if soonest < 0 else min(soonest, due_ms)
+    audience = queue.audience
+    if audience is not None and audience.due.items:
+        due_ms = audience.due.items[0].sort_key
         soonest = due_ms if soonest < 0 else min(soonest, due_ms)
     return soonest
 

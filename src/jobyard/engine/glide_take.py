@@ -131,8 +131,7 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
         was_given = entry == entry_of(job) if entry else job.deliveries > 0
         if job.state != READY or not was_given:
             return IS_BUSY
-        if _is_expired(job, now_ms):
-            lay_expired(yard, job, now_ms)
+        if expire_if_over(yard, job, now_ms):
             return IS_EXPIRED
         tables = tables_of(yard)
         terms = tables.terms(consumer, is_list=not entry)
@@ -143,6 +142,10 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
     return IS_REVOKED if is_revoked(job) else ACTIVE
 
 
-def _is_expired(job: Job, now_ms: i64) -> bool:
+def expire_if_over(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Lay a ready job of this door aside whose time to live is over; tell whether it was."""
     ttl_ms = job.policy.ttl_ms
-    return job.family == GLIDE and 0 < ttl_ms <= now_ms - job.created_ms
+    if job.state != READY or job.family != GLIDE or not 0 < ttl_ms <= now_ms - job.created_ms:
+        return False
+    lay_expired(yard, job, now_ms)
+    return True

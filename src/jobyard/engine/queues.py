@@ -55,6 +55,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         or (queue.config is not None and queue.config is not BARRED)
         or queue.jobs_count() > 0
         or (queue.rules is not None and is_ruled(queue.rules))
+        or queue.audience is not None
     ):
         return
     yard.disarm(queue)
@@ -106,6 +107,8 @@ def set_settings(yard: Yard, queue: Queue, settings: Settings, now_ms: i64) -> N
         kind = bus.PAUSED if settings.is_paused else bus.RESUMED
         yard.bus.tell(bus.Event(kind, queue, None, now_ms))
     offer(yard, queue, now_ms)
+    if queue.audience is not None:
+        queue.audience.wake()
     drop_if_idle(yard, queue)
 
 
@@ -158,6 +161,8 @@ def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
     queue.pauses_count += 1
     if length_ms == 0:
         offer(yard, queue, now_ms)
+        if queue.audience is not None:
+            queue.audience.wake()
     else:
         yard.arm(queue, queue.pause_until_ms)
 

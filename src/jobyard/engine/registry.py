@@ -2,19 +2,21 @@
 
 from mypy_extensions import i64
 
+from jobyard.engine.audience import load_audiences
 from jobyard.engine.claim_setup import load_topic_queues
 from jobyard.engine.names import rules_of
 from jobyard.engine.queues import apply_settings, open_queue
 from jobyard.engine.schedule import load_cron
 from jobyard.engine.side import load_side
 from jobyard.engine.yard import Yard
-from jobyard.model.entry import COUNTED, CRON, GROUP, SETTINGS, SIDE, Entry
+from jobyard.model.entry import AUDIENCE, COUNTED, CRON, GROUP, SETTINGS, SIDE, Entry
 from jobyard.model.rules import Settings
 
 
 def load_entries(yard: Yard, now_ms: i64) -> None:
     """Set again what was set before the last stop. Policies are known already."""
     parts: list[Entry] = []
+    readers: list[Entry] = []
     for entry in yard.journal.entries.values():
         if entry.is_gone:
             continue
@@ -33,5 +35,8 @@ def load_entries(yard: Yard, now_ms: i64) -> None:
             load_cron(yard, entry.key.decode(), entry.value, now_ms)
         elif entry.kind == SIDE:
             parts.append(entry)
+        elif entry.kind == AUDIENCE:
+            readers.append(entry)
     load_side(yard, parts, now_ms)
+    load_audiences(yard, readers, now_ms)
     load_topic_queues(yard, now_ms)

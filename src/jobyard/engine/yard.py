@@ -396,6 +396,8 @@ class Yard:
         job.state = READY
         job.sort_key = job.rank
         self.ready_count += 1
+        if queue.audience is not None and job.shelf == STREAM:
+            queue.audience.came(job)
         extra = job.extra
         if extra is not None and extra.group is not None:
             rules = queue.rules

@@ -26,6 +26,8 @@ ROUTER: Final = 10
 SIDE: Final = 11
 # That the seqs of a queue go on when it is empty, by its name.
 COUNTED: Final = 12
+# What is remembered of those who read all jobs of a queue, by its name and which part.
+AUDIENCE: Final = 13
 
 
 @final

@@ -18,6 +18,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.line import Line
 
 if TYPE_CHECKING:
+    from jobyard.model.audience import Audience
     from jobyard.model.job import Job
     from jobyard.model.meter import Meters
     from jobyard.model.roster import Roster
@@ -165,6 +166,8 @@ class Queue(Item):
         self.blocked = Bag()
         # What holds its jobs back beyond a timed pause; None for nearly all queues.
         self.rules: Rules | None = None
+        # Who reads all its jobs without taking any; None for nearly all queues.
+        self.audience: Audience | None = None
         # Jobs by seq, made by the first listing and kept from then on; None before.
         self.roster: Roster | None = None
         # The jobs that keep others with the same key out; None until the first such job.

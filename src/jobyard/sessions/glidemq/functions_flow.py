@@ -9,7 +9,7 @@ from jobyard.model.extra import Fields, overlay_field
 from jobyard.model.job import DONE, LEASED, Job
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
-from jobyard.sessions.glidemq.functions_work import job_at, no_broadcast
+from jobyard.sessions.glidemq.functions_work import job_at
 from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_job import number
@@ -23,7 +23,6 @@ def move_to_waiting_children(call: Fcall) -> None:
     call.same_queue(1, places.STREAM, place)
     call.same_queue(2, places.EVENTS, place)
     check_group(call.arg(2))
-    no_broadcast(call, 4)
     job = job_at(call, 0)
     if job is None:
         call.answer("error:not_found")
@@ -89,7 +88,6 @@ def suspend(call: Fcall) -> None:
     call.same_queue(2, places.EVENTS, place)
     call.same_queue(3, places.SUSPENDED, place)
     check_group(call.arg(2))
-    no_broadcast(call, 6)
     ts = call.number(3, TIME_MAX, "timestamp")
     timeout_ms = call.number(5, TIME_MAX, "timeout")
     job = job_at(call, 0)

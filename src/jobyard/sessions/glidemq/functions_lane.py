@@ -8,7 +8,7 @@ from jobyard.model.lane import Lane
 from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
-from jobyard.sessions.glidemq.functions_work import job_at, no_broadcast
+from jobyard.sessions.glidemq.functions_work import job_at
 from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_fields import lane_named
@@ -31,7 +31,6 @@ def rate_limit_group(call: Fcall) -> None:
     check_group(call.arg(2))
     wait_ms = call.number(3, TIME_MAX // 2, "duration")
     call.number(4, TIME_MAX, "timestamp")
-    no_broadcast(call, 5)
     job = job_at(call, 0)
     if job is None:
         call.answer("error:not_found")

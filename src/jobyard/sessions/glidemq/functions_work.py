@@ -21,15 +21,16 @@ from jobyard.errors import NotHeld
 from jobyard.model.job import GLIDE, LEASED, RAW, Job
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import PROMOTED, STACK
-from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq import functions_subscribed, places
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.groups import check_group
 from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_job import job_fields, number
 from jobyard.sessions.glidemq.projection_sets import due_label
-from jobyard.sessions.glidemq.projection_stream import write_entry_id
+from jobyard.sessions.glidemq.projection_stream import GROUP, write_entry_id
 from jobyard.sessions.glidemq.projection_writes import set_data
+from jobyard.sessions.glidemq.subscriptions import found
 from jobyard.sessions.glidemq.words import Wrong
 from jobyard.wire.payload import to_msgpack
 from jobyard.wire.resp_write import write_array, write_bulk
@@ -38,13 +39,6 @@ POP_MAX: Final = 1000
 PROMOTE_MAX: Final = 1000
 # How many of those that are next to come are looked at for a client whose clock is ahead.
 _AHEAD_MAX: Final = 1024
-_NO_BROADCAST: Final = "ERR broadcast groups are not there yet"
-
-
-def no_broadcast(call: Fcall, at: i64) -> None:
-    """See that a call is not one of a worker that shares its stream with others."""
-    if call.is_set(at):
-        raise Wrong(_NO_BROADCAST)
 
 
 def job_at(call: Fcall, at: i64) -> Job | None:
@@ -72,7 +66,8 @@ def promote(call: Fcall) -> None:
     queue = call.known_queue(0, places.SCHEDULED)
     promoted: i64 = 0
     if queue is not None:
-        promoted = glide_move.promote_due(call.yard, queue, call.now_ms, PROMOTE_MAX)
+        promoted = functions_subscribed.promote(call, queue, ts)
+        promoted += glide_move.promote_due(call.yard, queue, call.now_ms, PROMOTE_MAX)
         promoted += _promote_ahead(call, queue, ts, PROMOTE_MAX - promoted)
     call.answer_number(promoted)
 
@@ -151,13 +146,15 @@ def check_concurrency(call: Fcall) -> None:
     place = call.place(0, places.META)
     call.same_queue(1, places.STREAM, place)
     call.same_queue(2, places.LIST_ACTIVE, place)
-    check_group(call.arg(0))
     queue = call.known_queue(0, places.META)
     most: i64 = -1 if queue is None else settings_of(queue).concurrency
     if queue is None or most <= 0:
         call.answer_number(-1)
         return
-    call.answer_number(max(most - len(queue.leased.items), 0))
+    running: i64 = len(queue.leased.items)
+    if call.arg(0) != GROUP:
+        running = found(queue, call.arg(0)).pending_count()
+    call.answer_number(max(most - running, 0))
 
 
 def heal_list_active(call: Fcall) -> None:
@@ -202,10 +199,10 @@ def move_to_active(call: Fcall) -> None:
         call.same_queue(1, places.STREAM, place)
     call.number(0, TIME_MAX, "timestamp")
     entry = call.text(1)
-    if call.keys_count > 1:
-        check_group(call.arg(2))
-    no_broadcast(call, 4)
     job = job_at(call, 0)
+    if call.keys_count > 1 and call.arg(2) != GROUP:
+        functions_subscribed.activate(call, job)
+        return
     if job is None:
         call.answer("")
         return
@@ -227,8 +224,10 @@ def move_to_active(call: Fcall) -> None:
 def complete(call: Fcall) -> None:
     """End a run well."""
     _check_end_keys(call)
-    check_group(call.arg(4))
-    no_broadcast(call, 10)
+    if call.arg(4) != GROUP:
+        functions_subscribed.complete(call, label_at=8)
+        call.answer_number(1)
+        return
     keep = read_keep(call, 5)
     _complete(call, keep, label_at=8, is_quiet=call.is_set(11))
     call.answer_number(1)
@@ -290,10 +289,12 @@ def _complete(call: Fcall, keep: Keep, *, label_at: i64, is_quiet: bool) -> None
 def complete_and_fetch_next(call: Fcall) -> None:
     """End a run well, and begin the next."""
     _check_end_keys(call)
-    check_group(call.arg(4))
-    no_broadcast(call, 14)
-    keep = read_keep(call, 6)
     job_id = call.arg(0)
+    if call.arg(4) != GROUP:
+        functions_subscribed.complete(call, label_at=9)
+        call.answer_all([b"NEXT_NONE", job_id])
+        return
+    keep = read_keep(call, 6)
     consumer = call.text(5)
     _complete(call, keep, label_at=9, is_quiet=call.is_set(17))
     queue = call.known_queue(0, places.STREAM)
@@ -335,8 +336,9 @@ def fail(call: Fcall) -> None:
     call.number(3, TIME_MAX, "timestamp")
     attempts = call.number(4, NUMBER_MAX, "maxAttempts")
     backoff_ms = call.number(5, TIME_MAX, "backoff")
-    check_group(call.arg(6))
-    no_broadcast(call, 10)
+    if call.arg(6) != GROUP:
+        functions_subscribed.fail(call, attempts, backoff_ms)
+        return
     keep = read_keep(call, 7)
     job = job_named(call, 0, places.STREAM, 0)
     if job is None:
@@ -356,8 +358,9 @@ def defer_active(call: Fcall) -> None:
     """Give a job back to the end of the line, as if it had not been taken."""
     place = call.place(0, places.STREAM)
     call.same_queue(1, places.JOB, place)
-    check_group(call.arg(2))
-    no_broadcast(call, 3)
+    if call.arg(2) != GROUP:
+        functions_subscribed.defer(call)
+        return
     job = job_named(call, 0, places.STREAM, 0)
     is_held = job is not None and job.state == LEASED and glide_end.is_held(job, call.text(1))
     if job is not None and is_held:
@@ -373,9 +376,10 @@ def move_active_to_delayed(call: Fcall) -> None:
     call.same_queue(3, places.EVENTS, place)
     ts = call.number(2, TIME_MAX, "timestamp")
     until = call.number(3, TIME_MAX, "delayedUntil")
-    check_group(call.arg(4))
-    no_broadcast(call, 6)
     job = job_at(call, 0)
+    if call.arg(4) != GROUP:
+        functions_subscribed.move_to_delayed(call, job, max(until - ts, 1))
+        return
     if job is None:
         call.answer("error:not_found")
         return
@@ -400,11 +404,12 @@ def reclaim_stalled(call: Fcall) -> None:
     """Give back jobs of the stream whose workers have not been heard of."""
     place = call.place(0, places.STREAM)
     call.same_queue(1, places.EVENTS, place)
-    check_group(call.arg(0))
-    no_broadcast(call, 6)
     idle_ms = call.number(2, TIME_MAX, "minIdle")
     most = call.number(3, NUMBER_MAX, "maxStalled")
     lock_ms = call.number_or(7, 0, "lockDuration")
+    if call.arg(0) != GROUP:
+        functions_subscribed.reclaim(call, lock_ms if lock_ms > 0 else idle_ms, most)
+        return
     _reclaim(call, idle_ms, most, lock_ms, is_list=False)
 
 

@@ -16,93 +16,31 @@ from jobyard.engine.take import cancel_wait
 from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.sessions.glidemq import subscription_reads
 from jobyard.sessions.glidemq.call import Blocked, Call
-from jobyard.sessions.glidemq.groups import (
-    check_group,
-    entry_id,
-    is_of,
-    read_consumer,
-    stream_place,
-    write_entry,
-)
+from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
+from jobyard.sessions.glidemq.groups import is_of, write_entry
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, pending_range
-from jobyard.sessions.glidemq.words import SYNTAX, Wrong
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, GROUP, pending_range
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
-COUNT_MAX: Final = 10_000
 # Longer than any server runs.
 BLOCK_MAX_MS: Final = 1 << 50
-_NEW: Final = b">"
-_UNBALANCED: Final = (
-    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID must be specified."
-)
-
-
-@final
-class Reading:
-    """One XREADGROUP, read."""
-
-    def __init__(self, call: Call) -> None:
-        if not call.is_word(1, b"GROUP") or call.count() < 7:
-            raise Wrong(SYNTAX)
-        check_group(call.arg(2))
-        self.consumer: str = read_consumer(call)
-        self.count: i64 = COUNT_MAX
-        # -1: not to wait.
-        self.block_ms: i64 = -1
-        at = self._read_options(call)
-        named: i64 = call.count() - at
-        if named % 2 != 0 or named == 0:
-            raise Wrong(_UNBALANCED)
-        half: i64 = named // 2
-        self.keys = [call.arg(at + each) for each in range(half)]
-        self.ids = [call.arg(at + half + each) for each in range(half)]
-        self.names = [stream_place(key).queue_name for key in self.keys]
-        for text in self.ids:
-            if text != _NEW:
-                entry_id(text)
-
-    def _read_options(self, call: Call) -> i64:
-        at: i64 = 4
-        while at < call.count():
-            if call.is_word(at, b"STREAMS"):
-                return at + 1
-            if call.is_word(at, b"COUNT"):
-                asked = _number(call, at + 1)
-                self.count = min(asked, COUNT_MAX) if asked > 0 else COUNT_MAX
-                at += 1
-            elif call.is_word(at, b"BLOCK"):
-                self.block_ms = _number(call, at + 1)
-                if self.block_ms < 0:
-                    raise Wrong("ERR timeout is negative")
-                at += 1
-            elif not call.is_word(at, b"NOACK"):
-                raise Wrong(SYNTAX)
-            at += 1
-        raise Wrong(SYNTAX)
-
-    def only_new(self) -> bool:
-        """Tell whether all that is asked for is what nobody has yet."""
-        return all(text == _NEW for text in self.ids)
-
-
-def _number(call: Call, at: i64) -> i64:
-    if at >= call.count():
-        raise Wrong(SYNTAX)
-    return call.integer(at)
 
 
 def xreadgroup(call: Call) -> None:
     """Take jobs from streams, or tell again which ones a consumer holds."""
     reading = Reading(call)
+    if reading.group != GROUP:
+        subscription_reads.xreadgroup(call, reading)
+        return
     for name in reading.names:
         call.door.promoter.note_reader(name, int(call.session.id))
     found: list[tuple[bytes, list[Job]]] = []
     for each in range(len(reading.keys)):
         queue = call.yard.queues.get(reading.names[each])
         text = reading.ids[each]
-        if text != _NEW:
+        if text != NEW:
             jobs = [] if queue is None else _own(queue, reading, entry_id(text) + 1)
             found.append((reading.keys[each], jobs))
             continue

@@ -1,7 +1,7 @@
-"""Commands of the one consumer group a queue has, `workers`: who takes jobs, and who holds them.
+"""Commands of consumer groups; of the group `workers`, who takes jobs, and who holds them.
 
-The group is there as soon as somebody speaks of it, and every job is for it, whenever it came: an
-id to begin with is accepted and has no meaning.
+That group is there as soon as somebody speaks of it, and every job is for it, whenever it came: an
+id to begin with is accepted and has no meaning. What is said of other groups is for subscriptions.
 """
 
 from typing import Final
@@ -16,9 +16,16 @@ from jobyard.engine.glide_take import hand_to
 from jobyard.errors import NotHeld
 from jobyard.model.job import GLIDE, Job
 from jobyard.model.queue import Queue
-from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq import places, subscriptions
 from jobyard.sessions.glidemq.call import Call
-from jobyard.sessions.glidemq.functions_call import whole
+from jobyard.sessions.glidemq.group_args import (
+    AutoClaim,
+    Claim,
+    Pending,
+    entry_id,
+    read_consumer,
+    stream_place,
+)
 from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import Place, find_place
 from jobyard.sessions.glidemq.projection_stream import (
@@ -31,14 +38,13 @@ from jobyard.sessions.glidemq.projection_stream import (
     entry_text,
     find_pending,
     idle_ms,
-    parse_entry,
     pending_count,
     pending_jobs,
     pending_range,
     stream_length,
     write_entry_id,
 )
-from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
+from jobyard.sessions.glidemq.words import Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.resp_write import (
     write_array,
     write_bulk,
@@ -49,60 +55,25 @@ from jobyard.wire.resp_write import (
     write_ok,
 )
 
-BAD_ENTRY: Final = "ERR Invalid stream ID specified as stream command argument"
-_NO_GROUP: Final = "NOGROUP No such consumer group: that of a queue is called 'workers'"
+_ONLY_WORKERS: Final = "ERR only the group 'workers' can do this: no other takes jobs"
 _BUSY_GROUP: Final = "BUSYGROUP Consumer Group name already exists"
 _NO_KEY: Final = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
     " the MKSTREAM option to create an empty stream automatically."
 )
-PENDING_MAX: Final = 10_000
-CLAIM_COUNT: Final = 100
-
-
-def stream_place(key: bytes) -> Place:
-    """Return the queue whose stream a key is."""
-    place = find_place(parse_key(key))
-    if place.part != places.STREAM:
-        raise Wrong("ERR only the stream of a queue has a consumer group here")
-    return place
 
 
 def check_group(name: bytes) -> None:
-    """See that a group is the one there is."""
+    """See that a group is the one that takes jobs."""
     if name != GROUP:
-        raise Wrong(_NO_GROUP)
+        raise Wrong(_ONLY_WORKERS)
 
 
 def _queue(call: Call, at: i64) -> Queue | None:
     return call.yard.queues.get(stream_place(call.arg(at)).queue_name)
 
 
-# -- ids ---------------------------------------------------------------------------------------
-
-
-def entry_id(text: bytes) -> i64:
-    """Return an entry id as one number."""
-    return _bound(text, 0)
-
-
-def _low(text: bytes) -> i64:
-    if text in (b"-", b"+"):
-        return 0 if text == b"-" else ENTRY_MAX
-    return _bound(text[1:], 0) + 1 if text[:1] == b"(" else _bound(text, 0)
-
-
-def _high(text: bytes) -> i64:
-    if text in (b"-", b"+"):
-        return 0 if text == b"-" else ENTRY_MAX
-    return _bound(text[1:], ENTRY_MAX) - 1 if text[:1] == b"(" else _bound(text, ENTRY_MAX)
-
-
-def _bound(text: bytes, low: i64) -> i64:
-    stamp = parse_entry(text, low)
-    if stamp is None:
-        raise Wrong(BAD_ENTRY)
-    return min(i64(stamp), ENTRY_MAX - 1)
+# -- entries -----------------------------------------------------------------------------------
 
 
 def write_entry(out: BytesWriter, job: Job) -> None:
@@ -119,15 +90,17 @@ def write_entry(out: BytesWriter, job: Job) -> None:
 
 
 def xgroup(call: Call) -> None:
-    """Make or change the group."""
+    """Make or change a group."""
     if call.count() < 4:
         raise wrong_count("xgroup")
     place = stream_place(call.arg(2))
     if call.is_word(1, b"CREATE"):
         _create(call, place)
         return
-    check_group(call.arg(3))
     queue = call.yard.queues.get(place.queue_name)
+    if call.arg(3) != GROUP:
+        subscriptions.xgroup(call, queue)
+        return
     if call.is_word(1, b"SETID") and call.count() in (5, 7):
         write_ok(call.out)
     elif call.is_word(1, b"DESTROY") and call.count() == 4:
@@ -143,18 +116,24 @@ def xgroup(call: Call) -> None:
 def _create(call: Call, place: Place) -> None:
     if call.count() not in (5, 6, 7, 8):
         raise wrong_count("xgroup|create")
-    if call.arg(3) != GROUP:
-        raise Wrong("ERR a queue has one consumer group here, 'workers'")
     start = call.arg(4)
     if start not in (b"$", b"0"):
         entry_id(start)
     makes = call.is_word(5, b"MKSTREAM") or call.is_word(7, b"MKSTREAM")
     # A stream that was made empty is there, though no queue is.
-    if place.queue_name in call.door.promoter.groups:
+    is_subscription = call.arg(3) != GROUP
+    if is_subscription:
+        is_busy = subscriptions.is_known(call, place.queue_name)
+    else:
+        is_busy = place.queue_name in call.door.promoter.groups
+    if is_busy:
         raise Wrong(_BUSY_GROUP)
     if place.queue_name not in call.yard.queues and not makes:
         raise Wrong(_NO_KEY)
-    call.door.promoter.add(place.queue_name)
+    if is_subscription:
+        subscriptions.create(call, place.queue_name)
+    else:
+        call.door.promoter.add(place.queue_name)
     call.door.events.ring_of(place.queue_name)
     write_ok(call.out)
 
@@ -182,8 +161,10 @@ def xack(call: Call) -> None:
     if call.count() < 4:
         raise wrong_count("xack")
     queue = _queue(call, 1)
-    check_group(call.arg(2))
     stamps = [entry_id(text) for text in call.args(3)]
+    if call.arg(2) != GROUP:
+        subscriptions.xack(call, queue, stamps)
+        return
     done: i64 = 0
     for stamp in stamps:
         job = None if queue is None else find_pending(queue, stamp)
@@ -205,29 +186,22 @@ def xpending(call: Call) -> None:
     if call.count() < 3:
         raise wrong_count("xpending")
     queue = _queue(call, 1)
-    check_group(call.arg(2))
+    if call.arg(2) != GROUP:
+        subscriptions.xpending(call, queue)
+        return
     if call.count() == 3:
         _pending_summary(call, queue)
         return
-    at: i64 = 3
-    least_ms: i64 = 0
-    if call.is_word(at, b"IDLE") and call.count() > 4:
-        least_ms = call.integer(4)
-        at = 5
-    if call.count() not in (at + 3, at + 4):
-        raise Wrong(SYNTAX)
-    low = _low(call.arg(at))
-    high = _high(call.arg(at + 1))
-    count = min(max(call.integer(at + 2), 0), PENDING_MAX)
-    name = call.arg(at + 3) if call.count() == at + 4 else b""
+    asked = Pending(call)
     found: list[Job] = []
     if queue is not None:
-        for job in pending_range(queue, low, high):
+        for job in pending_range(queue, asked.low, asked.high):
             lease = job.lease
             assert lease is not None
-            if idle_ms(lease, call.now_ms) >= least_ms and name in (b"", consumer_of(lease)):
+            is_idle = idle_ms(lease, call.now_ms) >= asked.least_ms
+            if is_idle and asked.consumer in (b"", consumer_of(lease)):
                 found.append(job)
-    _write_pending(call, found[: int(count)])
+    _write_pending(call, found[: int(asked.count)])
 
 
 def _write_pending(call: Call, jobs: list[Job]) -> None:
@@ -265,14 +239,6 @@ def _pending_summary(call: Call, queue: Queue | None) -> None:
 # -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
 
 
-def read_consumer(call: Call) -> str:
-    """Return the name of a consumer, which other doors show as text."""
-    try:
-        return call.arg(3).decode()
-    except UnicodeDecodeError:
-        raise Wrong("ERR the name of a consumer must be UTF-8") from None
-
-
 def _hand_over(call: Call, job: Job, consumer: str) -> bool:
     """Let another consumer hold a job of this door."""
     try:
@@ -287,38 +253,27 @@ def xautoclaim(call: Call) -> None:
     if call.count() < 6:
         raise wrong_count("xautoclaim")
     queue = _queue(call, 1)
-    check_group(call.arg(2))
+    if call.arg(2) != GROUP:
+        subscriptions.xautoclaim(call, queue)
+        return
+    asked = AutoClaim(call)
     consumer = read_consumer(call)
-    least_ms = max(call.integer(4), 0)
-    low = _low(call.arg(5))
-    count: i64 = CLAIM_COUNT
-    is_short = False
-    at: i64 = 6
-    while at < call.count():
-        if call.is_word(at, b"COUNT") and at + 1 < call.count():
-            count = min(max(call.integer(at + 1), 1), PENDING_MAX)
-            at += 1
-        elif call.is_word(at, b"JUSTID"):
-            is_short = True
-        else:
-            raise Wrong(SYNTAX)
-        at += 1
     jobs: list[Job] = []
     if queue is not None:
-        jobs = pending_range(queue, low, ENTRY_MAX)
+        jobs = pending_range(queue, asked.low, ENTRY_MAX)
     claimed: list[Job] = []
     cursor = b"0-0"
     for job in jobs:
         lease = job.lease
         assert lease is not None
-        if len(claimed) == count:
+        if len(claimed) == asked.count:
             cursor = entry_text(entry_stamp(job))
             break
-        if idle_ms(lease, call.now_ms) >= least_ms and _hand_over(call, job, consumer):
+        if idle_ms(lease, call.now_ms) >= asked.least_ms and _hand_over(call, job, consumer):
             claimed.append(job)
     write_array(call.out, 3)
     write_bulk(call.out, cursor)
-    _write_claimed(call, claimed, is_short=is_short)
+    _write_claimed(call, claimed, is_short=asked.is_short)
     write_array(call.out, 0)
 
 
@@ -336,41 +291,48 @@ def xclaim(call: Call) -> None:
     if call.count() < 6:
         raise wrong_count("xclaim")
     queue = _queue(call, 1)
-    check_group(call.arg(2))
+    if call.arg(2) != GROUP:
+        subscriptions.xclaim(call, queue)
+        return
+    asked = Claim(call)
     consumer = read_consumer(call)
-    least_ms = max(call.integer(4), 0)
-    stamps: list[i64] = []
-    at: i64 = 5
-    while at < call.count() and whole(call.arg(at)[:1]) is not None:
-        stamps.append(entry_id(call.arg(at)))
-        at += 1
-    is_short = False
-    while at < call.count():
-        if call.is_word(at, b"JUSTID"):
-            is_short = True
-        elif not call.is_word(at, b"FORCE"):
-            # IDLE, TIME, RETRYCOUNT, LASTID: each has a number behind it.
-            at += 1
-        at += 1
     claimed: list[Job] = []
-    for stamp in stamps:
+    for stamp in asked.stamps:
         job = None if queue is None else find_pending(queue, stamp)
         lease = None if job is None else job.lease
-        if job is None or lease is None or idle_ms(lease, call.now_ms) < least_ms:
+        if job is None or lease is None or idle_ms(lease, call.now_ms) < asked.least_ms:
             continue
         if _hand_over(call, job, consumer):
             claimed.append(job)
-    _write_claimed(call, claimed, is_short=is_short)
+    _write_claimed(call, claimed, is_short=asked.is_short)
 
 
 # -- XINFO -------------------------------------------------------------------------------------
 
 
+def _has_workers(call: Call) -> bool:
+    return stream_place(call.arg(2)).queue_name in call.door.promoter.groups
+
+
+def groups_count(call: Call) -> i64:
+    """Return how many groups a stream has; one that is kept as it was set has none."""
+    place = find_place(parse_key(call.arg(2)))
+    if place.part != places.STREAM:
+        return 0
+    return len(subscriptions.names(_queue(call, 2))) + (1 if _has_workers(call) else 0)
+
+
 def info_groups(call: Call) -> None:
-    """Tell of the group."""
+    """Tell of all groups."""
     queue = _queue(call, 2)
     pending: i64 = 0 if queue is None else pending_count(queue)
-    write_array(call.out, 1)
+    others = subscriptions.names(queue)
+    has_workers = not others or pending > 0 or _has_workers(call)
+    write_array(call.out, len(others) + (1 if has_workers else 0))
+    if queue is not None:
+        subscriptions.info_groups(call, queue)
+    if not has_workers:
+        return
     write_map(call.out, 6, call.proto)
     write_bulk(call.out, b"name")
     write_bulk(call.out, GROUP)
@@ -389,7 +351,9 @@ def info_groups(call: Call) -> None:
 def info_consumers(call: Call) -> None:
     """Tell of those who hold entries."""
     queue = _queue(call, 2)
-    check_group(call.arg(3))
+    if call.arg(3) != GROUP:
+        subscriptions.info_consumers(call, queue)
+        return
     held: dict[bytes, int] = {}
     idle: dict[bytes, int] = {}
     if queue is not None:

@@ -9,7 +9,7 @@ from jobyard import __version__
 from jobyard.model.side import STREAM
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
-from jobyard.sessions.glidemq.groups import info_consumers, info_groups
+from jobyard.sessions.glidemq.groups import groups_count, info_consumers, info_groups
 from jobyard.sessions.glidemq.words import (
     NO_CLUSTER,
     Wrong,
@@ -280,4 +280,4 @@ def xinfo(call: Call) -> None:
     write_bulk(out, b"last-generated-id")
     write_text(out, f"{last[0]}-{last[1]}")
     write_bulk(out, b"groups")
-    write_integer(out, 0)
+    write_integer(out, groups_count(call))

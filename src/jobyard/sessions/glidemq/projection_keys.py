@@ -10,6 +10,7 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.engine import glide, side
+from jobyard.engine.audience import drop_repeats
 from jobyard.engine.queues import stop_counting
 from jobyard.engine.yard import Yard
 from jobyard.model.item import Item
@@ -39,6 +40,8 @@ from jobyard.sessions.glidemq.projection_sets import (
     list_count,
     list_items,
     list_jobs,
+    rank_of,
+    repeats,
     resting_jobs,
     resting_member,
     scheduled_count,
@@ -276,10 +279,17 @@ class ScheduledKey(SortedPart):
 
     def scored_count(self) -> i64:
         """Return how many jobs there are."""
-        return scheduled_count(self._queue)
+        return scheduled_count(self._queue) + len(self._repeats())
+
+    def _repeats(self) -> list[Scored]:
+        """Return what subscriptions get again, which few queues have any of."""
+        return [] if self._queue.audience is None else repeats(self._yard, self._queue)
 
     def score(self, member: bytes) -> float | None:
         """Return priority and due time of a job."""
+        for one in self._repeats():
+            if one[0] == member:
+                return one[1]
         job = glide.find(self._yard, self._queue, text_of(member))
         if job is None or not is_scheduled(job):
             return None
@@ -291,13 +301,23 @@ class ScheduledKey(SortedPart):
 
     def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
         """Return the jobs from rank `start` up to before `end`."""
+        more = self._repeats()
+        if more:
+            more += [scheduled_member(self._yard, job) for job in scheduled_jobs(self._queue)]
+            more.sort(key=rank_of, reverse=is_reversed)
+            return more[start:end]
         jobs = scheduled_page(self._yard, self._queue, start, end, is_reversed=is_reversed)
         return [scheduled_member(self._yard, job) for job in jobs]
 
     def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
         """Return the jobs whose scores lie in a range."""
         jobs = scheduled_within(self._yard, self._queue, within, is_reversed=is_reversed)
-        return [scheduled_member(self._yard, job) for job in jobs]
+        found = [scheduled_member(self._yard, job) for job in jobs]
+        more = [one for one in self._repeats() if within.holds(one[1])]
+        if more:
+            found += more
+            found.sort(key=rank_of, reverse=is_reversed)
+        return found
 
     def set_scores(self, scores: dict[bytes, float]) -> i64:
         """Let jobs come when their scores say, those at rest included."""
@@ -305,7 +325,8 @@ class ScheduledKey(SortedPart):
 
     def delete(self) -> bool:
         """Remove all of them."""
-        return remove_jobs(self._yard, scheduled_jobs(self._queue), self._now_ms) > 0
+        is_there = drop_repeats(self._yard, self._queue) > 0
+        return remove_jobs(self._yard, scheduled_jobs(self._queue), self._now_ms) > 0 or is_there
 
 
 @final

@@ -9,8 +9,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import glide
+from jobyard.engine.audience import waiting_repeats
 from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.yard import Yard
+from jobyard.model.audience import Repeat
 from jobyard.model.extra import DROPPED, Outcome
 from jobyard.model.glide import SUSPENDED
 from jobyard.model.heap import Heap
@@ -29,6 +31,8 @@ from jobyard.sessions.glidemq.projection_job import priority_of
 
 # A priority is the upper bits of a score, a time in milliseconds the lower.
 PRIORITY_SHIFT: Final = 42
+# Between the id of a job and the subscription that is to get it again.
+_REPEATED: Final = b"||"
 # Jobs that are not shown; beyond these the first is shown again.
 HIDDEN_MAX: Final = 10_000
 # Of a job that waits for a signal without end.
@@ -164,11 +168,12 @@ def few_members(yard: Yard, queue: Queue, place: Place) -> list[Scored]:
         found = _shut_lanes(yard, queue)
     elif place.part == places.SUSPENDED:
         found = _suspended(yard, queue)
-    found.sort(key=_rank_of)
+    found.sort(key=rank_of)
     return found
 
 
-def _rank_of(one: Scored) -> tuple[float, bytes]:
+def rank_of(one: Scored) -> tuple[float, bytes]:
+    """Return by what a member stands where it does."""
     return one[1], one[0]
 
 
@@ -198,6 +203,17 @@ def _gather(found: list[Job], heap: Heap) -> None:
 def scheduled_member(yard: Yard, job: Job) -> Scored:
     """Return a job that waits to be promoted with its score."""
     return bytes_of(glide.id_of(job)), float(scheduled_score(yard, job))
+
+
+def repeats(yard: Yard, queue: Queue) -> list[Scored]:
+    """Return what subscriptions are to get again, each with when that is; in no order."""
+    return [_repeated(yard, repeat) for repeat in waiting_repeats(queue)]
+
+
+def _repeated(yard: Yard, repeat: Repeat) -> Scored:
+    member = bytes_of(glide.id_of(repeat.job)) + _REPEATED + repeat.subscription.name
+    label = repeat.sort_key + yard.journal.wall_offset_ms
+    return member, float((priority_of(repeat.job) << PRIORITY_SHIFT) + label)
 
 
 def scheduled_score(yard: Yard, job: Job) -> i64:

@@ -5,6 +5,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.audience import drop_audience
 from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.model.job import LEASED
 from jobyard.model.queue import Queue
@@ -62,7 +63,8 @@ class StreamKey(Keyed):
 
     def kind(self) -> i64:
         """Return that it is a stream, if there is an entry or somebody made the group."""
-        return STREAM if self._has_group or self.entries_count() > 0 else NO_KIND
+        is_made = self._has_group or (self._queue is not None and self._queue.audience is not None)
+        return STREAM if is_made or self.entries_count() > 0 else NO_KIND
 
     def entries_count(self) -> i64:
         """Return how many entries there are."""
@@ -106,11 +108,13 @@ class StreamKey(Keyed):
         remove_jobs(self._yard, ready[: int(count)], self._now_ms)
 
     def delete(self) -> bool:
-        """Remove all jobs in it, those that run at this door included."""
+        """Remove all jobs in it, those that run at this door included, and all subscriptions."""
         queue = self._queue
         if queue is None:
             return self._has_group
-        return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or self._has_group
+        is_there = self.kind() != NO_KIND
+        drop_audience(self._yard, queue)
+        return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or is_there
 
 
 @final

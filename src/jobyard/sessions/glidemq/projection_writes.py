@@ -9,7 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine import bus, flows, glide
+from jobyard.engine import audience, bus, flows, glide
 from jobyard.engine.glide_flows import link_parent
 from jobyard.engine.glide_move import copy_part, remove, set_delay
 from jobyard.engine.glide_take import beat
@@ -89,6 +89,7 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
         yard.note(job, news.done())
     if b"lastActive" in fields:
         beat(job, now_ms)
+        audience.beat(job.queue, job, now_ms)
     if b"progress" in fields and yard.bus.is_on:
         yard.bus.tell(bus.Event(bus.PROGRESS, job.queue, job, now_ms))
 

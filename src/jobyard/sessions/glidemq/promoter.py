@@ -1,4 +1,4 @@
-"""Does for queues with a consumer group what their workers do, where there are none to do it.
+"""Does for queues with consumer groups what their workers do, where there are none to do it.
 
 Workers of the library promote jobs every few seconds; who reads a stream in any other way knows
 nothing of it. So a job that has been due for longer than that is moved for them. Workers also give
@@ -41,7 +41,7 @@ class Register:
 
 @final
 class Promoter(Alarm):
-    """Looks at the queues that have a group, once a second."""
+    """Looks at the queues that have groups, once a second."""
 
     def __init__(self, yard: Yard, sessions: Register) -> None:
         super().__init__(yard.new_number(), NEVER_MS, 0)
@@ -49,12 +49,25 @@ class Promoter(Alarm):
         self._sessions = sessions
         # By the queue whose consumer group somebody made or read from: the sessions that read.
         self.groups: dict[str, set[int]] = {}
+        # Queues that somebody subscribed to.
+        self._audiences: set[str] = set()
+        for queue in yard.queues.values():
+            if queue.audience is not None:
+                self.look_after(queue.name)
 
     def add(self, name: str) -> None:
-        """Look after a queue from now on."""
-        if not self.groups:
-            self._yard.arm(self, self._yard.now_ms + ROUND_MS)
+        """Look after a queue with workers from now on."""
+        self._begin()
         self.groups.setdefault(name, set())
+
+    def look_after(self, name: str) -> None:
+        """Look after a queue that somebody subscribed to, for as long as anybody does."""
+        self._begin()
+        self._audiences.add(name)
+
+    def _begin(self) -> None:
+        if not self.groups and not self._audiences:
+            self._yard.arm(self, self._yard.now_ms + ROUND_MS)
 
     def note_reader(self, name: str, session_id: int) -> None:
         """Take note that a session reads from the group of a queue."""
@@ -78,13 +91,21 @@ class Promoter(Alarm):
             queue = self._yard.queues.get(name)
             if queue is None:
                 continue
-            rules = queue.rules
-            shelves = None if rules is None else rules.shelves
-            if shelves is not None and shelves.staged_count > 0:
-                unstage(self._yard, queue, now_ms - PATIENCE_MS, now_ms, MOVED_MAX)
+            self._unstage(queue, now_ms)
             if queue.leased.items and not self._has_reader(readers):
                 self._give_back(queue, now_ms)
-        if self.groups:
+        for name in list(self._audiences):
+            queue = self._yard.queues.get(name)
+            audience = None if queue is None else queue.audience
+            if queue is None or audience is None:
+                self._audiences.discard(name)
+                continue
+            if name not in self.groups:
+                self._unstage(queue, now_ms)
+            if 0 <= now_ms - queue.pause_until_ms <= 2 * ROUND_MS:
+                # The end of a pause is told to those who take jobs alone.
+                audience.wake()
+        if self.groups or self._audiences:
             self._yard.arm(self, now_ms + ROUND_MS)
 
     def _forget_unused(self) -> None:
@@ -92,6 +113,12 @@ class Promoter(Alarm):
         for name, readers in list(self.groups.items()):
             if name not in self._yard.queues and not self._has_reader(readers):
                 del self.groups[name]
+
+    def _unstage(self, queue: Queue, now_ms: i64) -> None:
+        rules = queue.rules
+        shelves = None if rules is None else rules.shelves
+        if shelves is not None and shelves.staged_count > 0:
+            unstage(self._yard, queue, now_ms - PATIENCE_MS, now_ms, MOVED_MAX)
 
     def _has_reader(self, readers: set[int]) -> bool:
         gone = [number for number in readers if not self._sessions.is_open(number)]

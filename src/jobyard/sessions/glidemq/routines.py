@@ -19,7 +19,9 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_add import read_adding
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
 from jobyard.sessions.glidemq.functions_work import read_keep, write_next
-from jobyard.sessions.glidemq.group_reads import Reading, write_found
+from jobyard.sessions.glidemq.group_args import Reading
+from jobyard.sessions.glidemq.group_reads import write_found
+from jobyard.sessions.glidemq.projection_stream import GROUP
 from jobyard.wire.resp_mould import Mould, is_array
 from jobyard.wire.resp_write import write_decimal
 
@@ -233,15 +235,15 @@ def _add_routine(call: Call) -> Routine | None:
 
 def _read_routine(call: Call) -> Routine | None:
     reading = Reading(call)
-    if len(reading.keys) != 1 or not reading.only_new():
+    if reading.group != GROUP or len(reading.keys) != 1 or not reading.only_new():
         return None
     return ReadRoutine(Mould(call.command, []), reading)
 
 
 def _finish_routine(call: Call) -> Routine | None:
     fcall = Fcall(call, _FINISH_KEYS)
-    # Whose parent is to be told is run the long way, and so is who shares a stream.
-    if call.integer(2) != _FINISH_KEYS or fcall.arg(9) or fcall.is_set(14):
+    # Whose parent is to be told is run the long way, and so is who takes no jobs.
+    if call.integer(2) != _FINISH_KEYS or fcall.arg(9) or fcall.arg(4) != GROUP:
         return None
     free = list(_FINISH_FREE)
     if call.count() > _PROCESSED_ON:

@@ -305,7 +305,6 @@ def test_a_late_end_counts_after_a_restart() -> None:
         ("promote", ["stream", "scheduled", "events"], [1]),
         ("popLists", ["priority", "lifo"], ["many"]),
         ("moveToActive", ["job:1", "stream"], [1, "1-1", "others", "1"]),
-        ("moveToActive", ["job:1", "stream"], [1, "1-1", "workers", "1", "1"]),
         ("fail", ["stream", "failed", "scheduled", "events", "job:1"], ["1"] * 3),
         ("rateLimit", ["rate", "meta"], ["a", "b", "c"]),
         ("reclaimStalled", ["stream", "events"], ["workers", "w", "x", 1, 1, "f"]),

@@ -1,0 +1,132 @@
+"""XREADGROUP of consumer groups other than `workers`: what they are given, now or when it comes."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine import audience as verbs
+from jobyard.model.audience import Audience, Delivery, Subscription
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue
+from jobyard.model.side import StreamReader
+from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
+from jobyard.sessions.glidemq.places import bytes_of
+from jobyard.sessions.glidemq.subscriptions import found, write_delivery
+from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
+
+# Longer than any server runs.
+BLOCK_MAX_MS: Final = 1 << 50
+
+
+def xreadgroup(call: Call, reading: Reading) -> None:
+    """Give a consumer what its group has not seen, or tell again what it was given."""
+    wait = SubscriberWait(call, reading)
+    if wait.try_again(call.now_ms):
+        return
+    if reading.block_ms < 0 or not call.may_wait or not reading.only_new():
+        wait.give_up()
+        return
+    wait.begin()
+    until_ms: i64 = NEVER_MS
+    if reading.block_ms > 0:
+        until_ms = min(call.now_ms + min(reading.block_ms, BLOCK_MAX_MS), NEVER_MS - 1)
+    call.session.block(wait, until_ms)
+
+
+@final
+class Arrival(StreamReader):
+    """Lets the connection of a consumer look again."""
+
+    def __init__(self, call: Call) -> None:
+        self._session = call.session
+
+    def stream_grew(self) -> None:
+        """Look again, in this turn."""
+        self._session.peer.stirred()
+
+
+@final
+class SubscriberWait(Blocked):
+    """A consumer that reads streams, and waits at them if there is nothing for it."""
+
+    def __init__(self, call: Call, reading: Reading) -> None:
+        self._call = call
+        self._reading = reading
+        self._arrival = Arrival(call)
+        self._watched: list[Audience] = []
+
+    def begin(self) -> None:
+        """Be told of whatever comes."""
+        for name in dict.fromkeys(self._reading.names):
+            queue = self._call.yard.queues.get(name)
+            if queue is not None and queue.audience is not None:
+                queue.audience.readers.append(self._arrival)
+                self._watched.append(queue.audience)
+
+    def try_again(self, now_ms: i64) -> bool:
+        """Answer if there is anything for the consumer."""
+        reading = self._reading
+        subscribed: list[tuple[Queue, Subscription]] = []
+        for name in reading.names:
+            queue = self._call.yard.queues.get(name)
+            subscription = found(queue, reading.group)
+            assert queue is not None
+            subscribed.append((queue, subscription))
+        answer: list[tuple[bytes, list[Delivery]]] = []
+        for at in range(len(reading.keys)):
+            queue, subscription = subscribed[at]
+            if reading.ids[at] != NEW:
+                answer.append((reading.keys[at], self._own(subscription, reading.ids[at])))
+                continue
+            given = self._deliver(queue, subscription, now_ms)
+            if given:
+                answer.append((reading.keys[at], given))
+        if answer:
+            self._write(answer)
+        return bool(answer)
+
+    def _deliver(self, queue: Queue, subscription: Subscription, now_ms: i64) -> list[Delivery]:
+        reading = self._reading
+        yard = self._call.yard
+        consumer = bytes_of(reading.consumer)
+        given = verbs.deliver(yard, queue, subscription, consumer, reading.count, now_ms)
+        if reading.is_noack and given:
+            verbs.acknowledge(yard, queue, subscription, [one.stamp for one in given])
+        return given
+
+    def _own(self, subscription: Subscription, text: bytes) -> list[Delivery]:
+        after = entry_id(text)
+        consumer = bytes_of(self._reading.consumer)
+        own = [
+            one
+            for one in subscription.deliveries()
+            if one.stamp > after and one.consumer == consumer
+        ]
+        return own[: int(self._reading.count)]
+
+    def _write(self, answer: list[tuple[bytes, list[Delivery]]]) -> None:
+        call = self._call
+        is_map = call.proto >= 3
+        if is_map:
+            write_map(call.out, len(answer), call.proto)
+        else:
+            write_array(call.out, len(answer))
+        for key, given in answer:
+            if not is_map:
+                write_array(call.out, 2)
+            write_bulk(call.out, key)
+            write_array(call.out, len(given))
+            for delivery in given:
+                write_delivery(call, delivery)
+
+    def give_up(self) -> None:
+        """Answer that there is nothing."""
+        write_nil_array(self._call.out, self._call.proto)
+
+    def leave(self) -> None:
+        """Be told no more."""
+        for audience in self._watched:
+            if self._arrival in audience.readers:
+                audience.readers.remove(self._arrival)
+        self._watched = []
