@@ -9,6 +9,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.sessions.glidemq.events import Events
 from jobyard.sessions.glidemq.keys import parse_key, refuse_family, side_kind
+from jobyard.sessions.glidemq.projection_streams import Husks
 from jobyard.sessions.glidemq.projections import QueueProjections
 from jobyard.sessions.glidemq.promoter import Promoter, Register
 from jobyard.sessions.glidemq.side import SideKeyed
@@ -68,7 +69,10 @@ class GlidemqDoor(Register):
         self.promoter = Promoter(yard, self)
         # By the key of deduplication entries: how many there may be before old ones are dropped.
         self.dedup_marks: dict[bytes, int] = {}
-        self.projections: Projections = QueueProjections(yard, self.events, self.promoter.groups)
+        self.husks = Husks()
+        self.projections: Projections = QueueProjections(
+            yard, self.events, self.promoter.groups, self.husks
+        )
         self.sessions_total: i64 = 0
         self.commands_count: i64 = 0
         self.errors_count: i64 = 0

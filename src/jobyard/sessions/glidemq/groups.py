@@ -174,6 +174,7 @@ def xack(call: Call) -> None:
             complete(call.yard, job, glide.entry_of(job), b"", Keep(), call.now_ms)
         except NotHeld:
             continue
+        call.door.husks.add(stamp)
         done += 1
     write_integer(call.out, done)
 

@@ -211,6 +211,10 @@ class Keyed:
         """Add an entry whose id is greater than the last."""
         raise Wrong(NOT_CHANGED_SO)
 
+    def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId | None:
+        """Add an entry where its id is not for who adds it to choose; None where it is."""
+        return None
+
     def drop_entries(self, ids: list[StreamId]) -> i64:
         """Let entries go; return how many there were."""
         raise Wrong(NOT_CHANGED_SO)

@@ -5,6 +5,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine import glide
 from jobyard.engine.audience import drop_audience
 from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.model.job import LEASED
@@ -18,9 +19,10 @@ from jobyard.model.side import (
 )
 from jobyard.sessions.glidemq.events import Events, Ring
 from jobyard.sessions.glidemq.keyed import Keyed
-from jobyard.sessions.glidemq.places import Place
+from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_stream import (
     ENTRY_MAX,
+    GROUP,
     entry_fields,
     entry_stamp,
     find_entry,
@@ -28,11 +30,14 @@ from jobyard.sessions.glidemq.projection_stream import (
     stream_length,
     stream_page,
 )
-from jobyard.sessions.glidemq.projection_writes import remove_job, remove_jobs
-from jobyard.sessions.glidemq.words import Wrong
+from jobyard.sessions.glidemq.projection_writes import readmit, remove_job, remove_jobs
+from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
 
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
+# Entries that were acknowledged and not deleted; beyond these the first is forgotten.
+HUSKS_MAX: Final = 10_000
+_ENTRY_FIELDS: Final = frozenset((b"jobId", b"name", b"retryGroup"))
 
 
 def stamp_of(entry_id: StreamId) -> i64:
@@ -52,12 +57,39 @@ def _id_of(entry: StreamEntry) -> StreamId:
 
 
 @final
+class Husks:
+    """Entries that were acknowledged and are gone, which clients delete none the less.
+
+    In memory only, and only so many: a client deletes right after it has acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self._stamps: dict[int, None] = {}
+
+    def add(self, stamp: i64) -> None:
+        """Remember an entry; no two of any queues have the same stamp."""
+        if len(self._stamps) >= HUSKS_MAX:
+            del self._stamps[next(iter(self._stamps))]
+        self._stamps[int(stamp)] = None
+
+    def take(self, stamp: i64) -> bool:
+        """Forget an entry; tell whether it was remembered."""
+        if int(stamp) not in self._stamps:
+            return False
+        del self._stamps[int(stamp)]
+        return True
+
+
+@final
 class StreamKey(Keyed):
     """Jobs that stand in the stream of a queue, and those taken from there."""
 
-    def __init__(self, yard: Yard, queue: Queue | None, now_ms: i64, *, has_group: bool) -> None:
+    def __init__(
+        self, yard: Yard, queue: Queue | None, husks: Husks, now_ms: i64, *, has_group: bool
+    ) -> None:
         self._yard = yard
         self._queue = queue
+        self._husks = husks
         self._has_group: bool = has_group
         self._now_ms: i64 = now_ms
 
@@ -90,11 +122,28 @@ class StreamKey(Keyed):
         queue = self._queue
         gone: i64 = 0
         for entry_id in ids:
-            job = None if queue is None else find_entry(queue, stamp_of(entry_id))
+            stamp = stamp_of(entry_id)
+            if self._husks.take(stamp):
+                gone += 1
+                continue
+            job = None if queue is None else find_entry(queue, stamp)
             if job is not None and job.state != LEASED:
                 remove_job(self._yard, job, self._now_ms)
                 gone += 1
         return gone
+
+    def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId:
+        """Let a job that is there come to stand in the stream, for all or for one group."""
+        if asked != b"*":
+            raise Wrong("ERR the id of an entry is the place of its job in line: say *")
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        if b"jobId" not in named or not named.keys() <= _ENTRY_FIELDS:
+            raise Wrong(NOT_CHANGED_SO)
+        queue = self._queue
+        job = None if queue is None else glide.find(self._yard, queue, text_of(named[b"jobId"]))
+        if queue is None or job is None:
+            raise Wrong("ERR an entry is a job, and there is none of that id: add it first")
+        return id_of(readmit(self._yard, job, named.get(b"retryGroup", GROUP), self._now_ms))
 
     def drop_oldest(self, count: i64) -> None:
         """Remove the oldest jobs nobody runs, so many of them."""

@@ -13,10 +13,11 @@ from jobyard.engine import audience, bus, flows, glide
 from jobyard.engine.glide_flows import link_parent
 from jobyard.engine.glide_move import copy_part, remove, set_delay
 from jobyard.engine.glide_take import beat
-from jobyard.engine.move import revive, set_body
+from jobyard.engine.move import promote, revive, set_body
 from jobyard.engine.queues import copy_settings, end_pause, open_queue, set_settings
-from jobyard.engine.yard import Yard
+from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound
+from jobyard.model.audience import has_entry
 from jobyard.model.extra import (
     DROPPED,
     PROGRESS,
@@ -28,7 +29,7 @@ from jobyard.model.extra import (
     overlay_field,
 )
 from jobyard.model.glide import GlidePart
-from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.rules import NO_LIMIT
 from jobyard.model.shelves import STAGED, STREAM
@@ -37,6 +38,7 @@ from jobyard.sessions.glidemq.keys import parse_key
 from jobyard.sessions.glidemq.places import bytes_of, text_of
 from jobyard.sessions.glidemq.projection_job import NOTE, standing
 from jobyard.sessions.glidemq.projection_sets import PRIORITY_SHIFT, is_scheduled
+from jobyard.sessions.glidemq.projection_stream import GROUP
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
 from jobyard.wire.payload import codec_of
 
@@ -196,6 +198,26 @@ def schedule(yard: Yard, queue: Queue, scores: dict[bytes, float], now_ms: i64) 
         if label > 0 and wait_ms > 0:
             set_delay(yard, job, wait_ms, now_ms)
     return new
+
+
+def readmit(yard: Yard, job: Job, group: bytes, now_ms: i64) -> i64:
+    """Let a job stand in the stream, or come to one subscription again; return its entry.
+
+    One that is delayed, staged or on another shelf is promoted, one at rest is brought back.
+    """
+    if group != GROUP and has_entry(job):
+        subscription = audience.find(job.queue, group)
+        if subscription is None:
+            raise Wrong("NOGROUP No such consumer group to give the entry to")
+        return audience.repeat_at(yard, job.queue, subscription, job, now_ms, now_ms).stamp
+    if job.state in (LEASED, BLOCKED):
+        raise Wrong("ERR the job runs, or waits for others: it has its place")
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.state in (DEAD, DONE):
+        revive(yard, job, now_ms)
+    elif not has_entry(job):
+        promote(yard, job, now_ms)
+    return abs_stamp(job.stamp)
 
 
 # -- whom a job waits for ----------------------------------------------------------------------

@@ -28,7 +28,7 @@ from jobyard.sessions.glidemq.projection_keys import (
     ScheduledKey,
 )
 from jobyard.sessions.glidemq.projection_sets import Hidden, log_lines, members_of
-from jobyard.sessions.glidemq.projection_streams import EventsKey, StreamKey
+from jobyard.sessions.glidemq.projection_streams import EventsKey, Husks, StreamKey
 from jobyard.sessions.glidemq.words import Wrong
 from jobyard.wire.glob import is_match
 
@@ -63,10 +63,13 @@ _WHOLE: Final = (
 class QueueProjections(Projections):
     """Shows the queues of one yard."""
 
-    def __init__(self, yard: Yard, events: Events, groups: dict[str, set[int]]) -> None:
+    def __init__(
+        self, yard: Yard, events: Events, groups: dict[str, set[int]], husks: Husks
+    ) -> None:
         self._yard = yard
         self._events = events
         self._groups = groups
+        self._husks = husks
         self._hidden = Hidden()
         # Queues in the order they were first seen, for cursors to point at.
         self._seen: list[str] = []
@@ -85,7 +88,7 @@ class QueueProjections(Projections):
             return _job_key(yard, job, place, now_ms)
         if part == places.STREAM:
             has_group = place.queue_name in self._groups
-            return StreamKey(yard, queue, now_ms, has_group=has_group)
+            return StreamKey(yard, queue, self._husks, now_ms, has_group=has_group)
         if part == places.EVENTS:
             return EventsKey(self._events, place)
         return self._part(queue, place, now_ms)

@@ -127,8 +127,10 @@ def xadd(call: Call) -> None:
     if not makes and key.kind() == NO_KIND:
         write_nil(call.out, call.proto)
         return
-    entry_id = _next_id(call, call.arg(at), key.last_id())
-    key.add_entry(entry_id, fields)
+    entry_id = key.adopt_entry(call.arg(at), fields)
+    if entry_id is None:
+        entry_id = _next_id(call, call.arg(at), key.last_id())
+        key.add_entry(entry_id, fields)
     if trim is not None:
         trim.apply(key)
     write_text(call.out, id_text(entry_id))
