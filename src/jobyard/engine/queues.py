@@ -106,9 +106,7 @@ def set_settings(yard: Yard, queue: Queue, settings: Settings, now_ms: i64) -> N
     if was_paused != settings.is_paused and yard.bus.is_on:
         kind = bus.PAUSED if settings.is_paused else bus.RESUMED
         yard.bus.tell(bus.Event(kind, queue, None, now_ms))
-    offer(yard, queue, now_ms)
-    if queue.audience is not None:
-        queue.audience.wake()
+    _let_go_on(yard, queue, now_ms)
     drop_if_idle(yard, queue)
 
 
@@ -154,15 +152,20 @@ def set_group(yard: Yard, queue: Queue, group: Group, now_ms: i64) -> None:
     offer(yard, queue, now_ms)
 
 
+def _let_go_on(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Serve those whom a pause or a limit may have held up."""
+    offer(yard, queue, now_ms)
+    if queue.audience is not None:
+        queue.audience.wake()
+
+
 def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
     """Let no job leave the queue for a time; a new pause replaces the old, zero ends it."""
     queue.pause_ms = length_ms
     queue.pause_until_ms = now_ms + length_ms
     queue.pauses_count += 1
     if length_ms == 0:
-        offer(yard, queue, now_ms)
-        if queue.audience is not None:
-            queue.audience.wake()
+        _let_go_on(yard, queue, now_ms)
     else:
         yard.arm(queue, queue.pause_until_ms)
 
@@ -182,4 +185,4 @@ def end_pause(yard: Yard, queue: Queue, now_ms: i64) -> None:
     if queue.pause_until_ms > now_ms:
         queue.pause_ms = 0
         queue.pause_until_ms = 0
-        offer(yard, queue, now_ms)
+        _let_go_on(yard, queue, now_ms)
