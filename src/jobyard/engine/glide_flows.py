@@ -13,7 +13,7 @@ from jobyard.engine import bus, flows
 from jobyard.engine import end as ends
 from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.glide import Adding, check, counting_room, enter_wish, free_seq, wish_for
-from jobyard.engine.glide_end import is_held
+from jobyard.engine.glide_end import defer, is_held
 from jobyard.engine.names import glide_key
 from jobyard.engine.put import Wish, make_room, make_way_for, room_for
 from jobyard.engine.take import offer
@@ -208,11 +208,15 @@ def look_again(yard: Yard, parent: Job, now_ms: i64) -> None:
 
 
 def park(yard: Yard, job: Job, entry: str, now_ms: i64) -> bool:
-    """End a run until the children of the job are done; False if none is open."""
+    """End a run until the children of the job are done; False if none is open.
+
+    Then the job goes to the end of the stream at once: its worker holds it no longer.
+    """
     if not is_held(job, entry):
         raise NotHeld
     extra = job.extra
     if extra is None or extra.open_count() == 0:
+        defer(yard, job, entry, 0, now_ms)
         return False
     yard.now_ms = max(yard.now_ms, now_ms)
     ends.park(yard, job, now_ms)

@@ -38,8 +38,6 @@ def move_to_waiting_children(call: Fcall) -> None:
     if is_parked:
         call.answer("ok")
         return
-    # There is nothing to wait for: it goes on as soon as it is its turn.
-    glide_end.defer(call.yard, job, call.text(1), 0, call.now_ms)
     call.events.tell_job(job, b"active", call.now_ms)
     call.answer("completed")
 

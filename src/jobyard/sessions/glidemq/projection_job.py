@@ -148,8 +148,8 @@ def _add_part(found: list[bytes], part: GlidePart) -> None:
         if part.limits.is_sequential():
             found += (b"orderingKey", bytes_of(part.lane_key))
             found += (b"orderingSeq", number(part.order))
-        else:
-            found += (b"groupKey", bytes_of(part.lane_key))
+        # Workers hold back the lane of a job by this field, whatever its limits are.
+        found += (b"groupKey", bytes_of(part.lane_key))
     if part.cost > 0:
         found += (b"cost", number(part.cost))
     for name, text in (

@@ -120,6 +120,7 @@ def test_an_ordering_key_numbers_its_jobs(library: Library) -> None:
     library.add(key="k")
     library.add(key="k")
     assert library.job("1")["orderingKey"] == "k"
+    assert library.job("1")["groupKey"] == "k"
     assert library.job("2")["orderingSeq"] == "2"
     assert library.client.ask("HGETALL", library.key("ordering")) == [b"k", b"2"]
 

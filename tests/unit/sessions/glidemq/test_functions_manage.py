@@ -219,6 +219,21 @@ def test_a_running_job_waits_for_children_it_added(library: Library) -> None:
     [(job_id, entry)] = library.read()
     assert job_id == "1"
     assert library.call(ask, park, job_id, entry, "workers", library.ts()) == b"completed"
+    # Its worker is done with it, and nobody is left to wake it: it comes again by itself.
+    assert library.state("1") == "waiting"
+    assert [one for one, _ in library.read()] == ["1"]
+
+
+def test_a_job_that_waits_for_no_child_comes_again(library: Library) -> None:
+    library.add(key="k")
+    library.add(key="k")
+    [(job_id, entry)] = library.read()
+    park = ["job:1", "stream", "events"]
+    answer = library.call("moveToWaitingChildren", park, job_id, entry, "workers", library.ts())
+    assert answer == b"completed"
+    assert library.job("1")["attemptsMade"] == "0"
+    [(job_id, entry)] = library.read(count=5)
+    assert job_id == "1", "it keeps its turn"
 
 
 def test_a_child_gets_another_parent(library: Library) -> None:

@@ -103,6 +103,21 @@ def test_a_failed_job_comes_back_until_it_may_not(library: Library) -> None:
     assert [kind for kind, _ in library.events()] == ["added", "retrying", "promoted", "failed"]
 
 
+def test_every_retry_tries_the_next_fallback(library: Library) -> None:
+    library.add(opts='{"attempts":3,"fallbacks":[{"model":"b"},{"model":"c"}]}')
+    library.add(opts='{"attempts":3}')
+    seen: list[str | None] = []
+    for _ in range(3):
+        for job_id, entry in library.read(count=5):
+            if job_id == "1":
+                seen.append(library.job("1").get("fallbackIndex"))
+            library.fail(job_id, entry, attempts=3)
+            library.promote()
+    assert seen == [None, "1", "2"]
+    assert library.job("1")["fallbackIndex"] == "2", "the last failure was followed by no retry"
+    assert "fallbackIndex" not in library.job("2")
+
+
 def test_a_parent_that_knows_a_child_by_name_is_told_of_its_end(library: Library) -> None:
     other = Library(library.site, "other")
     other.add(custom="top")
