@@ -23,12 +23,13 @@ from jobyard.sessions.bunqueue.control import is_listed
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.exposition import VERSION, prometheus_text
 from jobyard.sessions.bunqueue.ids import id_text
+from jobyard.sessions.bunqueue.progress import progress_number
 from jobyard.sessions.bunqueue.query import get_counts_per_priority, get_job_counts, is_paused
 from jobyard.sessions.bunqueue.registry import worker_stats, worker_value
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.schedules import cron_value
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import created_ms, job_value, number_value, shown_priority
+from jobyard.sessions.bunqueue.shape import created_ms, job_value, shown_priority
 from jobyard.wire.msgpack_read import Fields
 
 PROTOCOL_VERSION: Final = 3
@@ -386,7 +387,7 @@ def _summary(door: BunqueueDoor, job: Job) -> dict[str, object]:
         "createdAt": float(created_ms(door, job)),
         "runAt": float(door.wall_ms(job.due_ms)),
         "attempts": int(job.attempts),
-        "progress": 0 if job.extra is None else number_value(job.extra.progress),
+        "progress": 0 if job.extra is None else progress_number(job.extra),
     }
 
 

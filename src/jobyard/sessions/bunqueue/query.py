@@ -17,11 +17,11 @@ from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import named_job
 from jobyard.sessions.bunqueue.door import Answer, Command
 from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import (
     job_value,
-    number_value,
     result_of,
     shown_priority,
     state_text,
@@ -104,7 +104,7 @@ def get_progress(session: BunqueueSession, request: Request) -> Answer:
     extra = job.extra
     if extra is None:
         return {"progress": 0, "message": None}
-    return {"progress": number_value(extra.progress), "message": extra.message or None}
+    return {"progress": progress_number(extra), "message": progress_message(extra)}
 
 
 def refuse_unless_active(job: Job) -> None:

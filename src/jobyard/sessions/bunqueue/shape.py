@@ -48,6 +48,7 @@ from jobyard.sessions.bunqueue.ids import (
     token_bytes,
     write_uuid,
 )
+from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.wire.msgpack_read import read_fields
 from jobyard.wire.msgpack_write import (
     Raw,
@@ -263,18 +264,10 @@ def _write_time(out: BytesWriter, door: BunqueueDoor, at_ms: i64) -> None:
         write_float(out, float(door.wall_ms(at_ms)))
 
 
-def number_value(text: str) -> object:
-    """Return a number that was kept as text, whole if it is."""
-    if not text:
-        return 0
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) < 2**31 else value
-
-
 def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
     parts = dict(PLAIN_PARTS)
-    parts["progress"] = 100 if job.state == DONE else number_value(extra.progress)
-    parts["progressMessage"] = extra.message or None
+    parts["progress"] = 100 if job.state == DONE else progress_number(extra)
+    parts["progressMessage"] = progress_message(extra)
     parts["stallCount"] = job.stalls()
     parts["uniqueKey"] = extra.unique_key or None
     parts["customId"] = extra.custom_id if has_own_name(job) else None
@@ -440,9 +433,9 @@ def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
         if job is not None and body is not None:
             fields["data"] = Raw(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     elif event.kind == PROGRESS and job is not None and job.extra is not None:
-        progress = number_value(job.extra.progress)
+        progress = progress_number(job.extra)
         fields["progress"] = progress
-        fields["data"] = {"progress": progress, "message": job.extra.message or None}
+        fields["data"] = {"progress": progress, "message": progress_message(job.extra)}
     elif event.kind == DELAYED:
         fields["delay"] = event.delay_ms
     if event.before:

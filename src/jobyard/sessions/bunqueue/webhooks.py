@@ -21,8 +21,8 @@ from jobyard.model.entry import WEBHOOK
 from jobyard.model.job import GLIDE, MSGPACK, RAW
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.bunqueue.ids import id_text
+from jobyard.sessions.bunqueue.progress import progress_number
 from jobyard.sessions.bunqueue.surroundings import Surroundings
-from jobyard.wire.msgpack import float_text
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.payload import to_json
@@ -321,7 +321,7 @@ def notice_body(event: Event, name: str, wall_offset_ms: i64) -> bytes:
     elif event.kind == FAILED:
         parts.append(f',"error":{json.dumps(event.error)}'.encode())
     elif event.kind == PROGRESS and job is not None and job.extra is not None:
-        progress = job.extra.progress
-        parts.append(f',"progress":{float_text(float(progress)) if progress else "0"}'.encode())
+        progress = json.dumps(progress_number(job.extra))
+        parts.append(f',"progress":{progress}'.encode())
     parts.append(b"}")
     return b"".join(parts)
