@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.sessions.glidemq.events import Events
-from jobyard.sessions.glidemq.keys import parse_key, refuse_family, side_kind
+from jobyard.sessions.glidemq.keys import KeyName, parse_key, refuse_family, side_kind
 from jobyard.sessions.glidemq.projection_streams import Husks
 from jobyard.sessions.glidemq.projections import QueueProjections
 from jobyard.sessions.glidemq.promoter import Promoter, Register
@@ -89,13 +89,21 @@ class GlidemqDoor(Register):
     def keyed(self, key: bytes, now_ms: i64) -> Keyed:
         """Return the key of that name, there or not; refuse a name that no key has."""
         name = parse_key(key)
+        found = self._find(name, now_ms)
+        if found is None:
+            raise refuse_family(name)
+        return found
+
+    def known(self, key: bytes, now_ms: i64) -> Keyed | None:
+        """Return the key of that name, there or not; None if no key of a queue is called so."""
+        return self._find(parse_key(key), now_ms)
+
+    def _find(self, name: KeyName, now_ms: i64) -> Keyed | None:
         shown = self.projections.find(name, now_ms)
         if shown is not None:
             return shown
         kind = side_kind(name)
-        if kind == 0:
-            raise refuse_family(name)
-        return SideKeyed(self.yard, key, kind, now_ms)
+        return SideKeyed(self.yard, name.key, kind, now_ms) if kind != 0 else None
 
     def keys_count(self) -> i64:
         """Return how many keys there are."""

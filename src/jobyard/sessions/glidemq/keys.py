@@ -29,6 +29,7 @@ SIDE_FAMILIES: Final = {
     b"rate": HASH,
     b"dedup": HASH,
     b"job": HASH,
+    b"xq-pending": SET,
 }
 
 
@@ -96,7 +97,7 @@ def side_kind(name: KeyName) -> i64:
         elif what.startswith(b"sub:"):
             kind = HASH
     # These have no rest, all others one.
-    elif (family in (b"schedulers", b"rate", b"dedup")) != (rest != b""):
+    elif (family in (b"schedulers", b"rate", b"dedup", b"xq-pending")) != (rest != b""):
         kind = SIDE_FAMILIES.get(family, NO_KIND)
     return kind
 

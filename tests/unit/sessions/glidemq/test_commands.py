@@ -306,6 +306,22 @@ def test_nothing_goes_when_one_of_many_is_refused(client: BareClient) -> None:
     assert client.ask("EXISTS", TEXT) == 1
 
 
+def test_keys_that_no_queue_has_are_not_there(client: BareClient) -> None:
+    client.ask("SET", TEXT, "1")
+    strange = "glide:{q}:list-active-ids"
+    assert client.ask("EXISTS", strange, TEXT) == 1
+    assert client.ask("UNLINK", strange, TEXT) == 1
+    assert client.refused("SADD", strange, "1").startswith(f"ERR '{strange}': no such key")
+
+
+def test_what_other_queues_are_to_be_told_is_kept(client: BareClient) -> None:
+    pending = "glide:{q}:xq-pending"
+    assert client.ask("SADD", pending, "a") == 1
+    assert client.ask("SMEMBERS", pending) == [b"a"]
+    assert client.ask("SREM", pending, "a") == 1
+    assert client.ask("EXISTS", pending) == 0
+
+
 def test_scan_goes_through_shown_and_kept_keys(client: BareClient) -> None:
     kept = {f"glide:{{q}}:w:{number}".encode() for number in range(25)}
     for name in sorted(kept):

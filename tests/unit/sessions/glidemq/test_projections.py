@@ -239,7 +239,7 @@ def test_a_queue_is_wiped_by_its_keys(library: Library) -> None:
     library.client.ask("HSET", library.key("meta"), "globalConcurrency", 3)
     parts = (
         "id", "stream", "scheduled", "completed", "failed", "events", "meta", "dedup", "ordering",
-        "ratelimited", "lifo", "priority", "list-active", "schedulers", "rate",
+        "ratelimited", "lifo", "priority", "list-active", "schedulers", "rate", "xq-pending",
     )  # fmt: skip
     library.client.ask("UNLINK", *library.keys(*parts))
     assert library.client.ask("SCAN", 0, "MATCH", f"{library.p}:*", "COUNT", 1000) == [b"0", []]
