@@ -137,7 +137,6 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
         _wipe(yard, queue, now_ms)
     finally:
         send_tidings(yard, now_ms)
-    drop_audience(yard, queue)
     journal = yard.journal
     stock = stock_of(queue)
     for key in stock.writes:
@@ -166,6 +165,7 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     for waiter in _waiters(queue):
         cancel_wait(yard, waiter)
         waiter.book.holder.waited_enough(waiter, is_deadline_soon=False)
+    drop_audience(yard, queue)
     if yard.queues.get(queue.name) is queue:
         drop_if_idle(yard, queue)
 

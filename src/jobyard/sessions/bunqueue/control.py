@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm
+from jobyard.engine.audience import drop_audience
 from jobyard.engine.end import fail, release
 from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, select
 from jobyard.engine.move import (
@@ -405,6 +406,7 @@ def obliterate(session: BunqueueSession, request: Request) -> Answer:
     end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
     stop_counting(yard, queue)
+    drop_audience(yard, queue)
     return {}
 
 

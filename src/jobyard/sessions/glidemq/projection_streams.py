@@ -132,7 +132,7 @@ class StreamKey(Keyed):
                 gone += 1
         return gone
 
-    def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId:
+    def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId | None:
         """Let a job that is there come to stand in the stream, for all or for one group."""
         if asked != b"*":
             raise Wrong("ERR the id of an entry is the place of its job in line: say *")
