@@ -145,11 +145,13 @@ def _max_attempts(job: Job, policy: Policy) -> i64:
 
 def _add_part(found: list[bytes], part: GlidePart) -> None:
     if part.lane_key:
+        key = bytes_of(part.lane_key)
+        # Older clients know a key without further limits as an ordering key, newer ones any key
+        # as that of a group.
         if part.limits.is_sequential():
-            found += (b"orderingKey", bytes_of(part.lane_key))
-            found += (b"orderingSeq", number(part.order))
-        # Workers hold back the lane of a job by this field, whatever its limits are.
-        found += (b"groupKey", bytes_of(part.lane_key))
+            found += (b"orderingKey", key)
+        found += (b"orderingSeq", number(part.order))
+        found += (b"groupKey", key)
     if part.cost > 0:
         found += (b"cost", number(part.cost))
     for name, text in (

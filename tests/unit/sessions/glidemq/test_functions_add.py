@@ -112,6 +112,8 @@ def test_a_cost_beyond_the_bucket_leaves_nothing_behind(library: Library) -> Non
     assert library.add(key="k", capacity=5000, refill=1000, cost=5000) == b"1"
     assert library.job("1")["cost"] == "5000"
     assert library.job("1")["groupKey"] == "k"
+    assert library.job("1")["orderingSeq"] == "1"
+    assert "orderingKey" not in library.job("1")
     group = library.client.ask("HGETALL", library.key("group:k"))
     assert dict(zip(group[::2], group[1::2], strict=True))[b"tbCapacity"] == b"5000"
 
