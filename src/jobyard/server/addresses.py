@@ -92,6 +92,15 @@ def parse_address(text: str) -> Address:
     return TcpAddress(_parse_host(host), parse_port(port))
 
 
+def end_text(name: object) -> str:
+    """Return one end of a connection as tools show it; `name` is what its socket says of it."""
+    if isinstance(name, tuple):
+        return TcpAddress(str(name[0]), int(name[1])).text
+    # A socket file, which a client need not have.
+    path = name.decode("utf-8", "replace").replace("\0", "@") if isinstance(name, bytes) else name
+    return f"{path or '?'}:0"
+
+
 def parse_port(text: str) -> int:
     """Read a port number; 0 stands for any free one."""
     # int() alone would also take "+1", " 1", "1_0" and digits of other scripts.

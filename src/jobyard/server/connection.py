@@ -15,8 +15,9 @@ from mypy_extensions import i64
 
 from jobyard.journal.gate import Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
+from jobyard.server.addresses import end_text
 from jobyard.server.turn import Stirrable
-from jobyard.sessions.session import OUTPUT_MAX, Entrance
+from jobyard.sessions.session import NOWHERE, OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
     from socket import socket
@@ -56,6 +57,14 @@ class Connection(Stirrable):
         self._may_resume: bool = False
         self.is_closed: bool = False
         self._session = entrance.enter(self)
+
+    def addresses(self) -> tuple[str, str]:
+        """Return where the client is, and where it came in."""
+        try:
+            return end_text(self._sock.getpeername()), end_text(self._sock.getsockname())
+        except OSError:
+            # It has just gone.
+            return NOWHERE, NOWHERE
 
     # -- events --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Final, cast, final
 
 from jobyard.journal.gate import Gate, Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
+from jobyard.server.addresses import end_text
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Stirrable, Turns, timeout_s
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
@@ -179,6 +180,11 @@ class _Ears(Stirrable):
     def unsent_size(self) -> int:
         """Return how much of what the session wrote has not left yet."""
         return int(self._outbox.held_bytes) + self._transport.get_write_buffer_size()
+
+    def addresses(self) -> tuple[str, str]:
+        """Return where the client is, and where it came in."""
+        info = self._transport.get_extra_info
+        return end_text(info("peername")), end_text(info("sockname"))
 
     def _come_back(self) -> None:
         if not self._is_stirred:

@@ -7,6 +7,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.journal.gate import Outbox, Sink
 
+# An address nobody knows.
+NOWHERE: Final = "?:0"
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Peer(Sink):
@@ -18,6 +21,10 @@ class Peer(Sink):
     def unsent_size(self) -> i64:
         """Return how much of what the session wrote has not left yet."""
         return 0
+
+    def addresses(self) -> tuple[str, str]:
+        """Return where the client is, and where it came in; asked for when somebody wants them."""
+        return NOWHERE, NOWHERE
 
 
 # Output that makes a session pause until the peer has read it: one small request can ask for a

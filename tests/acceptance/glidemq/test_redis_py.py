@@ -17,6 +17,7 @@ def test_connecting(client: Any) -> None:
     assert client.client_setname("me") is True
     assert client.client_getname() in (b"me", "me")
     assert client.client_info()["name"] == "me"
+    assert client.client_info()["addr"].startswith("127.0.0.1:")
     assert client.client_id() > 0
     assert client.config_get("maxmemory*")["maxmemory-policy"] == "noeviction"
     assert client.dbsize() >= 0

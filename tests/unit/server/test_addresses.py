@@ -6,6 +6,7 @@ from jobyard.server.addresses import (
     BadAddress,
     TcpAddress,
     UnixAddress,
+    end_text,
     parse_address,
     parse_port,
 )
@@ -136,3 +137,18 @@ def test_any_text_is_an_address_or_a_printable_refusal(text: str) -> None:
 @given(st.integers(0, 65535))
 def test_every_port_is_read_back(port: int) -> None:
     assert parse_port(str(port)) == port
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (("127.0.0.1", 4711), "127.0.0.1:4711"),
+        (("::1", 4711, 0, 0), "[::1]:4711"),
+        ("/run/yard.sock", "/run/yard.sock:0"),
+        (b"\0yard", "@yard:0"),
+        ("", "?:0"),
+        (None, "?:0"),
+    ],
+)
+def test_an_end_of_a_connection_is_shown_as_tools_do(name: object, text: str) -> None:
+    assert end_text(name) == text

@@ -255,8 +255,9 @@ def _line(call: Call, number: int) -> str:
     age_s = (call.now_ms - max(session.began_ms, 0)) // 1000 if session.began_ms >= 0 else 0
     idle_s = (call.now_ms - session.heard_ms) // 1000
     queued = -1 if session.queued is None else len(session.queued)
+    there, here = session.peer.addresses()
     return (
-        f"id={session.id} addr=?:0 laddr=?:0 fd=-1 name={session.name.decode()} age={age_s} "
+        f"id={session.id} addr={there} laddr={here} fd=-1 name={session.name.decode()} age={age_s} "
         f"idle={idle_s} flags={'N' if queued < 0 else 'x'} db=0 sub=0 psub=0 ssub=0 "
         f"multi={queued} watch=0 cmd={session.last_command.decode().lower()} "
         f"user={DEFAULT_USER.decode()} redir=-1 resp={session.proto} "
