@@ -24,6 +24,8 @@ from jobyard.model.queue import Lease, Queue
 
 # Jobs at rest that one end lets go at most.
 _TRIM_MAX: Final = 1000
+# How long a worker may be silent that said nothing of it.
+_LOCK_MS: Final = 30_000
 
 
 @final
@@ -172,6 +174,36 @@ def reclaim(
         lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
         if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
             silent.append(lease)
+    return _give_up(yard, silent, max_stalled, most, now_ms)
+
+
+def reclaim_lost(
+    yard: Yard, queue: Queue, present: dict[str, int], max_stalled: i64, now_ms: i64
+) -> list[Job]:
+    """End the runs of consumers that are not present and were silent for too long.
+
+    Of a job from the lists nobody knows who took it: for it any of them may be the one.
+    """
+    yard.now_ms = max(yard.now_ms, now_ms)
+    lost: list[Lease] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is None or lease.terms.door != GLIDE:
+            continue
+        label = lease.terms.label
+        if present and (not label or label in present):
+            continue
+        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        if now_ms - lease.beat_ms >= 2 * (lock_ms if lock_ms > 0 else _LOCK_MS):
+            lost.append(lease)
+    return _give_up(yard, lost, max_stalled, 1000, now_ms) if lost else []
+
+
+def _give_up(
+    yard: Yard, silent: list[Lease], max_stalled: i64, most: int, now_ms: i64
+) -> list[Job]:
+    """End runs that nobody goes on with, the longest silent first; return their jobs."""
     silent.sort(key=_beat_of)
     jobs: list[Job] = []
     for lease in silent[:most]:

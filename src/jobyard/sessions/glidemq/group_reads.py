@@ -35,7 +35,7 @@ def xreadgroup(call: Call) -> None:
         subscription_reads.xreadgroup(call, reading)
         return
     for name in reading.names:
-        call.door.promoter.note_reader(name, int(call.session.id))
+        call.door.promoter.note_reader(name, reading.consumer, int(call.session.id))
     found: list[tuple[bytes, list[Job]]] = []
     for each in range(len(reading.keys)):
         queue = call.yard.queues.get(reading.names[each])

@@ -64,7 +64,7 @@ class QueueProjections(Projections):
     """Shows the queues of one yard."""
 
     def __init__(
-        self, yard: Yard, events: Events, groups: dict[str, set[int]], husks: Husks
+        self, yard: Yard, events: Events, groups: dict[str, dict[str, int]], husks: Husks
     ) -> None:
         self._yard = yard
         self._events = events

@@ -2,8 +2,8 @@
 
 Workers of the library promote jobs every few seconds; who reads a stream in any other way knows
 nothing of it. So a job that has been due for longer than that is moved for them. Workers also give
-back the jobs of those that are not heard of; where the last of them is gone, that is done here, so
-that its jobs reach the other doors.
+back the jobs of those that are not heard of; what a worker held whose connection is gone is given
+back here, so that it reaches others who do no such thing, and the other doors.
 """
 
 from typing import Final, final
@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.glide_end import reclaim
+from jobyard.engine.glide_end import reclaim_lost
 from jobyard.engine.glide_move import unstage
 from jobyard.engine.yard import Yard
 from jobyard.model.limits import NEVER_MS
@@ -19,14 +19,12 @@ from jobyard.model.queue import Queue
 
 # How long a job waits for a worker to promote it: the time between two looks of theirs.
 PATIENCE_MS: Final = 5000
-# How long nothing is heard of a job before its worker is given up: twice what workers allow.
-SILENCE_MS: Final = 60_000
-# How often that may happen to a job, as with workers.
+# How often a job may lose its worker, as with workers.
 STALLS_MAX: Final = 1
 ROUND_MS: Final = 1000
 MOVED_MAX: Final = 1000
-# Readers of a queue, and queues, that there may be before those that are gone are forgotten.
-READERS_FEW: Final = 64
+# Consumers of a group that are remembered, and groups of queues that may be none.
+READERS_MAX: Final = 10_000
 GROUPS_FEW: Final = 1024
 
 
@@ -47,8 +45,9 @@ class Promoter(Alarm):
         super().__init__(yard.new_number(), NEVER_MS, 0)
         self._yard = yard
         self._sessions = sessions
-        # By the queue whose consumer group somebody made or read from: the sessions that read.
-        self.groups: dict[str, set[int]] = {}
+        # By the queue whose consumer group somebody made or read from: those who read, and by
+        # which session each did so last.
+        self.groups: dict[str, dict[str, int]] = {}
         # Queues that somebody subscribed to.
         self._audiences: set[str] = set()
         for queue in yard.queues.values():
@@ -58,7 +57,7 @@ class Promoter(Alarm):
     def add(self, name: str) -> None:
         """Look after a queue with workers from now on."""
         self._begin()
-        self.groups.setdefault(name, set())
+        self.groups.setdefault(name, {})
 
     def look_after(self, name: str) -> None:
         """Look after a queue that somebody subscribed to, for as long as anybody does."""
@@ -69,15 +68,16 @@ class Promoter(Alarm):
         if not self.groups and not self._audiences:
             self._yard.arm(self, self._yard.now_ms + ROUND_MS)
 
-    def note_reader(self, name: str, session_id: int) -> None:
-        """Take note that a session reads from the group of a queue."""
+    def note_reader(self, name: str, consumer: str, session_id: int) -> None:
+        """Take note that a consumer reads from the group of a queue."""
         readers = self.groups.get(name)
         if readers is None:
             self.add(name)
             readers = self.groups[name]
-        elif len(readers) >= READERS_FEW:
-            self._has_reader(readers)
-        readers.add(session_id)
+        elif len(readers) >= READERS_MAX and consumer not in readers:
+            # Who still reads is noted again with the next reading.
+            readers.clear()
+        readers[consumer] = session_id
 
     def remove(self, name: str) -> bool:
         """Look after a queue no more; tell whether that was done before."""
@@ -88,12 +88,13 @@ class Promoter(Alarm):
         if len(self.groups) > GROUPS_FEW:
             self._forget_unused()
         for name, readers in self.groups.items():
+            self._forget_gone(readers)
             queue = self._yard.queues.get(name)
             if queue is None:
                 continue
             self._unstage(queue, now_ms)
-            if queue.leased.items and not self._has_reader(readers):
-                self._give_back(queue, now_ms)
+            if queue.leased.items:
+                reclaim_lost(self._yard, queue, readers, STALLS_MAX, now_ms)
         for name in list(self._audiences):
             queue = self._yard.queues.get(name)
             audience = None if queue is None else queue.audience
@@ -111,7 +112,7 @@ class Promoter(Alarm):
     def _forget_unused(self) -> None:
         """Forget groups of queues that are not there and that nobody reads: any name may be one."""
         for name, readers in list(self.groups.items()):
-            if name not in self._yard.queues and not self._has_reader(readers):
+            if name not in self._yard.queues and not readers:
                 del self.groups[name]
 
     def _unstage(self, queue: Queue, now_ms: i64) -> None:
@@ -120,11 +121,7 @@ class Promoter(Alarm):
         if shelves is not None and shelves.staged_count > 0:
             unstage(self._yard, queue, now_ms - PATIENCE_MS, now_ms, MOVED_MAX)
 
-    def _has_reader(self, readers: set[int]) -> bool:
-        gone = [number for number in readers if not self._sessions.is_open(number)]
-        readers.difference_update(gone)
-        return bool(readers)
-
-    def _give_back(self, queue: Queue, now_ms: i64) -> None:
-        for is_list in (False, True):
-            reclaim(self._yard, queue, SILENCE_MS, STALLS_MAX, now_ms, is_list=is_list)
+    def _forget_gone(self, readers: dict[str, int]) -> None:
+        for consumer, session_id in list(readers.items()):
+            if not self._sessions.is_open(session_id):
+                del readers[consumer]

@@ -112,7 +112,7 @@ class ReadRoutine(Routine):
         leases = glide_take.take_stream(door.yard, queue, reading.consumer, reading.count, now_ms)
         if not leases:
             return False
-        door.promoter.note_reader(name, int(session.id))
+        door.promoter.note_reader(name, reading.consumer, int(session.id))
         jobs = [lease.job for lease in leases]
         write_found(session.out, session.proto, [(reading.keys[0], jobs)])
         return True

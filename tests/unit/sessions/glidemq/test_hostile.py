@@ -1,7 +1,7 @@
 """What no client of the library would send: it is answered, and does no harm."""
 
 from jobyard.sessions.glidemq.events import RING_SIZE_MAX, Ring
-from jobyard.sessions.glidemq.promoter import GROUPS_FEW, READERS_FEW
+from jobyard.sessions.glidemq.promoter import GROUPS_FEW, READERS_MAX
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
@@ -206,11 +206,19 @@ def test_groups_of_queues_that_never_were_are_forgotten_with_their_readers() -> 
 
 def test_readers_that_are_gone_are_not_remembered() -> None:
     library = opened()
-    for _ in range(3 * READERS_FEW):
-        reader = Library(library.site, "q")
-        reader.read()
-        reader.client.close()
-    assert len(library.site.door.promoter.groups["q"]) <= READERS_FEW + 1
+    reader = Library(library.site, "q")
+    reader.read("w2")
+    reader.client.close()
+    library.read("w1")
+    library.site.tick(2000)
+    assert list(library.site.door.promoter.groups["q"]) == ["w1"]
+
+
+def test_consumers_are_remembered_up_to_a_number() -> None:
+    promoter = opened().site.door.promoter
+    for number in range(READERS_MAX + 1):
+        promoter.note_reader("q", f"w{number}", 1)
+    assert list(promoter.groups["q"]) == [f"w{READERS_MAX}"]
 
 
 def test_usage_of_too_many_kinds_is_refused() -> None:
