@@ -32,7 +32,7 @@ from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, take_one
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
-from jobyard.journal.record import END_SIZE, ENTRY_SIZE, LEASE_SIZE, RELEASED, STATE_SIZE
+from jobyard.journal.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Outcome, Remark, size_of
 from jobyard.model.job import GONE, JSON, READY, TOPICS, Job, counts_attempts
 from jobyard.model.log import LogTopic
@@ -362,7 +362,7 @@ def _end_runs(
 
 def _give_back(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     if counts_attempts(job.family):
-        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms, why=RELEASED)
+        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
     else:
         release(yard, job, job.rank, max(delay_ms, 0), now_ms)
 

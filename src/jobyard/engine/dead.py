@@ -22,8 +22,8 @@ from jobyard.journal.record import (
     BURIED,
     FAILED,
     FINISHED,
+    HANDED_BACK,
     MOVE_SIZE,
-    RELEASED,
     STALLED,
     STATE_SIZE,
 )
@@ -97,7 +97,7 @@ class Rests(Keeper):
         meters = _meters(self._yard, job.queue)
         if why == FINISHED:
             meters.done.add(now_ms)
-        elif why in (FAILED, STALLED, RELEASED, BURIED):
+        elif why in (FAILED, STALLED, HANDED_BACK, BURIED):
             meters.failed.add(now_ms)
             self.failed_count += 1
 

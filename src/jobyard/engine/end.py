@@ -20,6 +20,7 @@ from jobyard.journal.record import (
     EXPIRED,
     FAILED,
     FINISHED,
+    HANDED_BACK,
     LET_GO,
     PARKED,
     RELEASED,
@@ -275,7 +276,7 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
     if not counts_attempts(job.family):
         release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
     else:
-        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=RELEASED)
+        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
     return job.state not in (DEAD, GONE)
 
 

@@ -25,6 +25,7 @@ from jobyard.journal.record import (
     CORRUPT,
     DUE_SET,
     EXPIRED,
+    HANDED_BACK,
     KICKED,
     RELEASED,
     REMOVED,
@@ -246,6 +247,8 @@ class Yard:
             job.tally().stalls += 1
         elif why in (BURIED, CORRUPT):
             job.tally().buries += 1
+        elif why == HANDED_BACK:
+            job.tally().releases += 1
         job.rank = end.rank
         job.attempts = i16(end.attempts)
         if why == RELEASED or end.state == DELAYED:

@@ -23,6 +23,7 @@ from jobyard.journal.record import (
     EXPIRED,
     FAILED,
     FINISHED,
+    HANDED_BACK,
     HOLDER_BITS,
     KICKED,
     KIND_END,
@@ -93,6 +94,7 @@ EVENTS: Final = _words(
         (DUE_SET, "delayed"),
         (UNBLOCKED, "unblocked"),
         (PARKED, "parked"),
+        (HANDED_BACK, "failed"),
     ]
 )
 STATES: Final = _words(

@@ -84,6 +84,8 @@ RANKED: Final = 13
 DUE_SET: Final = 14
 UNBLOCKED: Final = 15
 PARKED: Final = 16
+# Released, which to a job that counts its attempts is one that failed.
+HANDED_BACK: Final = 17
 
 # In the state of a MOVED: the body is another one, and the base before stays what it was.
 NEW_BODY: Final = 0x80
