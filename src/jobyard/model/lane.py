@@ -196,6 +196,14 @@ class Lane(Item):
         self._fill(now_ms)
         return self._tokens
 
+    def remainder(self) -> i64:
+        """Return what flowed into the bucket that is no whole thousandth of a token yet."""
+        return self._remainder
+
+    def window(self) -> tuple[i64, i64]:
+        """Return when the window began, and how many have started since."""
+        return self._window_ms, self._window_count
+
     def _fill(self, now_ms: i64) -> None:
         limits = self.limits
         passed_ms = now_ms - self._filled_ms

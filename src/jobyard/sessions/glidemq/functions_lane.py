@@ -2,7 +2,9 @@
 
 from mypy_extensions import i64
 
-from jobyard.engine import glide_end, glide_move
+from jobyard.engine import glide, glide_end, glide_move
+from jobyard.engine.shelving import reopen
+from jobyard.engine.take import offer
 from jobyard.model.job import LEASED
 from jobyard.model.lane import Lane
 from jobyard.model.queue import Queue
@@ -17,11 +19,24 @@ from jobyard.sessions.glidemq.words import Wrong
 
 
 def promote_rate_limited(call: Fcall) -> None:
-    """Tell how many jobs came free of a limit by this call: none, they do so by themselves."""
+    """Look at lanes that time held up until now, and tell how many came free.
+
+    Who takes jobs looks at them too; who is told when the next is due waits for it in vain without.
+    """
     place = call.place(0, places.RATELIMITED)
     call.same_queue(1, places.STREAM, place)
     call.number(0, TIME_MAX, "timestamp")
-    call.answer_number(0)
+    queue = call.yard.queues.get(place.queue_name)
+    rules = None if queue is None else queue.rules
+    shelves = None if rules is None else rules.shelves
+    count: i64 = 0
+    if queue is not None and shelves is not None:
+        count = len(shelves.shut.items)
+        reopen(call.yard, queue, call.now_ms)
+        count -= len(shelves.shut.items)
+        if queue.first_link is not None:
+            offer(call.yard, queue, call.now_ms)
+    call.answer_number(count)
 
 
 def rate_limit_group(call: Fcall) -> None:
@@ -45,15 +60,16 @@ def rate_limit_group(call: Fcall) -> None:
         call.answer("error:not_active")
         return
     queue = job.queue
+    job_id = bytes_of(glide.id_of(job))
     key = part.lane_key
     until_ms = _until(part.lane, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
     if call.arg(6) == b"fail":
         glide_move.close_lane(call.yard, part.lane, until_ms)
-        why = "Group rate limited"
+        why = "group rate limited"
         glide_end.fail(call.yard, job, entry, why, 0, 0, glide_end.Keep(), call.now_ms)
     else:
         glide_move.hold_back(call.yard, job, entry, until_ms, call.now_ms)
-    _tell(call, queue, key, wait_ms, until_ms)
+    _tell(call, queue, job_id, key, wait_ms, until_ms)
     call.answer(str(int(until_ms + call.yard.journal.wall_offset_ms)))
 
 
@@ -74,7 +90,7 @@ def rate_limit_group_external(call: Fcall) -> None:
         return
     until_ms = _until(lane, call.now_ms + wait_ms, is_replaced=call.arg(3) == b"replace")
     glide_move.close_lane(call.yard, lane, until_ms)
-    _tell(call, queue, key, wait_ms, until_ms)
+    _tell(call, queue, b"", key, wait_ms, until_ms)
     call.answer_number(until_ms + call.yard.journal.wall_offset_ms)
 
 
@@ -86,7 +102,7 @@ def _until(lane: Lane, until_ms: i64, *, is_replaced: bool) -> i64:
     return max(lane.closed_until_ms, until_ms)
 
 
-def _tell(call: Fcall, queue: Queue, key: str, wait_ms: i64, until_ms: i64) -> None:
+def _tell(call: Fcall, queue: Queue, job_id: bytes, key: str, wait_ms: i64, until_ms: i64) -> None:
     offset_ms = call.yard.journal.wall_offset_ms
     more = [
         b"groupKey",
@@ -96,4 +112,4 @@ def _tell(call: Fcall, queue: Queue, key: str, wait_ms: i64, until_ms: i64) -> N
         b"resumeAt",
         number(until_ms + offset_ms),
     ]
-    call.events.tell(queue, b"group-rate-limited", b"0", more, call.now_ms)
+    call.events.tell(queue, b"group-rate-limited", job_id, more, call.now_ms)

@@ -81,11 +81,16 @@ def group_fields(yard: Yard, lane: Lane, now_ms: i64) -> dict[bytes, bytes]:
     if limits.rate_most > 0:
         found[b"rateMax"] = number(limits.rate_most)
         found[b"rateDuration"] = number(limits.rate_ms)
+        begin_ms, count = lane.window()
+        if count > 0:
+            found[b"rateWindowStart"] = number(begin_ms + yard.journal.wall_offset_ms)
+            found[b"rateCount"] = number(count)
     if limits.capacity > 0:
         found[b"tbCapacity"] = number(limits.capacity)
         found[b"tbRefillRate"] = number(limits.refill)
         found[b"tbTokens"] = number(lane.tokens(now_ms))
         found[b"tbLastRefill"] = number(now_ms + yard.journal.wall_offset_ms)
+        found[b"tbRefillRemainder"] = number(lane.remainder())
     first = lane.next_to_start()
     found[b"nextSeq"] = number(lane.last_order + 1 if first is None else part_of(first).order)
     return found

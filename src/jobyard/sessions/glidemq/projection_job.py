@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide
 from jobyard.engine.yard import Yard
-from jobyard.model.extra import OPEN, Extra
+from jobyard.model.extra import DROPPED, OPEN, Extra
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
 from jobyard.model.policy import LIFO, Policy
@@ -172,7 +172,7 @@ def _add_flow(found: list[bytes], extra: Extra) -> None:
     members = extra.members
     if members is None:
         return
-    done = [member.label for member in members if member.state != OPEN]
+    done = [member.label for member in members if member.state not in (OPEN, DROPPED)]
     if done:
         found += (b"depsCompleted", number(len(done)))
         for label in done:

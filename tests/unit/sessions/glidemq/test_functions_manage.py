@@ -196,7 +196,7 @@ def test_a_worker_holds_back_the_lane_of_its_job(library: Library) -> None:
     assert library.read() == []
     library.site.tick(1000)
     assert [one for one, _ in library.read(count=5)] == ["1", "2"]
-    assert ("group-rate-limited", "0") in library.events()
+    assert ("group-rate-limited", "1") in library.events()
 
 
 # -- flows and signals --------------------------------------------------------------------------
