@@ -9,7 +9,6 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.glide import entry_of, tables_of
-from jobyard.engine.lists import jobs_in
 from jobyard.engine.move import is_revoked
 from jobyard.engine.shelving import reopen
 from jobyard.engine.take import arm_gate, lay_expired, take_from, take_job
@@ -98,19 +97,6 @@ def hand_to(yard: Yard, job: Job, consumer: str, now_ms: i64) -> None:
         raise NotHeld
     lease.terms = tables_of(yard).terms(consumer, is_list=lease.terms.is_list)
     lease.beat_ms = now_ms
-
-
-def find_entry(queue: Queue, entry: str) -> Job | None:
-    """Return the job of an entry of the stream: one that runs, or one that is ready there."""
-    for item in queue.leased.items:
-        assert isinstance(item, Job)
-        lease = item.lease
-        if lease is not None and not lease.terms.is_list and entry_of(item) == entry:
-            return item
-    for job in jobs_in(queue, frozenset((READY,))):
-        if job.shelf == STREAM and entry_of(job) == entry:
-            return job
-    return None
 
 
 def beat(job: Job, now_ms: i64) -> None:

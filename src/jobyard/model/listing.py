@@ -14,7 +14,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.model.job import Job
+from jobyard.model.job import GONE, Job
 
 # Jobs that have left or moved without notice to this, beside a quarter of those that are there.
 _SLACK: Final = 64
@@ -34,6 +34,8 @@ class Listing:
         # The seq up to which all jobs have been looked at.
         self._seq: i64 = 0
         self._news: list[Job] = []
+        # Whether anybody has read it since jobs that are gone were let go.
+        self._is_read: bool = False
 
     def has(self, job: Job) -> bool:
         """Tell whether a job belongs here."""
@@ -61,12 +63,25 @@ class Listing:
         self._seq = 0
         self._news = []
 
+    def let_go(self) -> None:
+        """Hold no job that is gone; one that nobody reads any more begins anew."""
+        if not self._is_read:
+            self.forget()
+            return
+        self._is_read = False
+        self._news = [job for job in self._news if job.state != GONE]
+        kept = [at for at in range(len(self._jobs)) if self._jobs[at].state != GONE]
+        self._places = array("q", [self._places[at] for at in kept])
+        self._jobs = [self._jobs[at] for at in kept]
+        self._head = 0
+
     def seen_seq(self) -> i64:
         """Return the seq up to which all jobs have been looked at."""
         return self._seq
 
     def renew(self, newest: list[Job], count: i64) -> None:
         """Take in what came since: the jobs beyond `seen_seq`; `count` jobs belong here now."""
+        self._is_read = True
         came: list[Job] = []
         if self._news:
             came = self._moved()
@@ -208,9 +223,9 @@ class Listings:
         if self.scheduled is not None:
             self.scheduled.note(job)
 
-    def forget(self) -> None:
-        """Begin anew with the next reading."""
+    def let_go(self) -> None:
+        """Hold no job that is gone."""
         if self.stream is not None:
-            self.stream.forget()
+            self.stream.let_go()
         if self.scheduled is not None:
-            self.scheduled.forget()
+            self.scheduled.let_go()

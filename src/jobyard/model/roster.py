@@ -56,8 +56,7 @@ class Roster:
             self._gone_count = 0
             self._head = 0
             if self.listings is not None:
-                # Else those that are gone would be held there.
-                self.listings.forget()
+                self.listings.let_go()
 
     def note_moved(self, job: Job) -> None:
         """Take note that a job has another place among the others, or is about to."""

@@ -10,7 +10,6 @@ from jobyard.engine.glide_take import (
     IS_REVOKED,
     activate,
     beat,
-    find_entry,
     hand_to,
     take_list,
 )
@@ -127,18 +126,6 @@ def test_a_job_of_another_family_ends_by_its_own_rules() -> None:
     place.tick(50)
     assert reclaim(site.yard, site.queue(), 10, 1, place.now_ms) == [job]
     assert job.state == READY
-
-
-def test_an_entry_names_what_runs_or_is_ready_in_the_stream() -> None:
-    place = GlideYard()
-    jobs = [place.add(), place.add(), place.add(lane="a"), place.add(lane="a")]
-    staged = place.add(priority=1)
-    place.take(1)
-    queue = place.site.queue()
-    for job in jobs:
-        assert find_entry(queue, entry_of(job)) is job
-    assert find_entry(queue, entry_of(staged)) is None
-    assert find_entry(queue, "0-1") is None
 
 
 def test_a_job_goes_over_to_another_consumer() -> None:

@@ -148,8 +148,19 @@ def test_nothing_is_held_of_jobs_that_are_gone() -> None:
     site.between(0, 1 << 40, 1)
     for job in site.jobs[:900]:
         site.move(job, int(job.stamp), GONE)
-    assert len(site.listing._jobs) < 300
+    assert len(site.listing._jobs) == 0
     assert [job.key for job in site.between(0, 1 << 40, 2)] == [901, 902]
+
+
+def test_what_is_read_again_is_not_put_in_order_anew() -> None:
+    site = Site(1000)
+    site.between(0, 1 << 40, 1)
+    for job in site.jobs[:300]:
+        site.move(job, int(job.stamp), GONE)
+    assert len(site.listing._jobs) < 900
+    site.listing.looks = 0
+    assert [job.key for job in site.between(0, 1 << 40, 2)] == [301, 302]
+    assert site.listing.looks < 100
 
 
 def test_moves_nobody_reads_are_not_held_without_end() -> None:

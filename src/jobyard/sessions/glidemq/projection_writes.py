@@ -73,21 +73,21 @@ SETTINGS: Final = frozenset(
 def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64) -> None:
     """Set fields of a job that a client may set; all of them or, where there is no room, none."""
     news = Fields()
-    part = copy_part(job)
-    has_labels = False
+    part: GlidePart | None = None
     is_noted = False
     for name, value in fields.items():
         if name in _LABELS:
+            if part is None:
+                part = copy_part(job)
             _set_label(part, name, value)
-            has_labels = True
         elif name not in _NOT_NOTED:
             _note_field(news, job, name, value)
             is_noted = True
-    if has_labels:
+    if part is not None:
         glide_field(news, part)
     if b"data" in fields:
         set_data(yard, job, fields[b"data"], now_ms)
-    if is_noted or has_labels:
+    if is_noted or part is not None:
         yard.note(job, news.done())
     if b"lastActive" in fields:
         beat(job, now_ms)

@@ -87,13 +87,15 @@ class Promoter(Alarm):
         """Move what has waited for too long, and give back what nobody works on."""
         if len(self.groups) > GROUPS_FEW:
             self._forget_unused()
+        tables = self._yard.glide
+        holds_any = tables is not None and len(tables.book.leases.items) > 0
         for name, readers in self.groups.items():
             self._forget_gone(readers)
             queue = self._yard.queues.get(name)
             if queue is None:
                 continue
             self._unstage(queue, now_ms)
-            if queue.leased.items:
+            if holds_any and queue.leased.items:
                 reclaim_lost(self._yard, queue, readers, STALLS_MAX, now_ms)
         for name in list(self._audiences):
             queue = self._yard.queues.get(name)
