@@ -441,6 +441,13 @@ def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
     _end(yard, job, end, now_ms, waited=False)
 
 
+def untake(yard: Yard, leases: list[Lease], now_ms: i64) -> None:
+    """Give back jobs of which who took them was never told."""
+    for lease in leases:
+        if lease.job.lease is lease:
+            give_back(yard, lease.job, now_ms)
+
+
 def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
     """Let a job that comes back from another door be known by another entry at that of glide-mq.
 

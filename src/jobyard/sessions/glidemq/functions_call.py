@@ -30,6 +30,7 @@ class Fcall:
     def __init__(self, call: Call, keys_count: i64) -> None:
         self.yard = call.yard
         self.door = call.door
+        self.session = call.session
         self.events = call.door.events
         self._command = call.command
         self.keys_count: i64 = keys_count

@@ -138,6 +138,7 @@ def rpop_and_reserve(call: Fcall) -> None:
 
 
 def _answer_ids(call: Fcall, leases: list[Lease]) -> None:
+    call.session.handed += leases
     call.answer_texts([glide.id_of(lease.job) for lease in leases])
 
 
@@ -301,6 +302,8 @@ def complete_and_fetch_next(call: Fcall) -> None:
     lease: Lease | None = None
     if queue is not None:
         lease = glide_take.take_next(call.yard, queue, consumer, call.now_ms)
+        if lease is not None:
+            call.session.handed.append(lease)
     write_next(call.yard, call.out, job_id, lease)
 
 

@@ -47,6 +47,7 @@ def xreadgroup(call: Call) -> None:
         leases: list[Lease] = []
         if queue is not None:
             leases = take_stream(call.yard, queue, reading.consumer, reading.count, call.now_ms)
+            call.session.handed += leases
         if leases:
             found.append((reading.keys[each], [lease.job for lease in leases]))
     if found:
@@ -135,10 +136,12 @@ class GroupWait(Blocked, Holder):
         jobs: list[Job] = []
         if job.lease is lease:
             jobs.append(job)
+            self._call.session.handed.append(lease)
         reading = self._reading
         more: i64 = reading.count - len(jobs)
         if more > 0:
             leases = take_stream(self._call.yard, job.queue, reading.consumer, more, now_ms)
+            self._call.session.handed += leases
             jobs += [one.job for one in leases]
         if not jobs:
             self.begin(now_ms)

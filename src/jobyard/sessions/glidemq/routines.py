@@ -112,6 +112,7 @@ class ReadRoutine(Routine):
         leases = glide_take.take_stream(door.yard, queue, reading.consumer, reading.count, now_ms)
         if not leases:
             return False
+        session.handed += leases
         door.promoter.note_reader(name, reading.consumer, int(session.id))
         jobs = [lease.job for lease in leases]
         write_found(session.out, session.proto, [(reading.keys[0], jobs)])
@@ -156,6 +157,8 @@ class FinishRoutine(Routine):
         lease = None
         if queue is not None:
             lease = glide_take.take_next(yard, queue, self._consumer, now_ms)
+            if lease is not None:
+                session.handed.append(lease)
         write_next(yard, session.out, job_id, lease)
         return True
 

@@ -5,11 +5,12 @@ up those behind it. What a command wrote before it was refused is taken back, so
 all that is answered.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
+from jobyard.engine.end import untake
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.glidemq import functions
@@ -29,6 +30,9 @@ from jobyard.sessions.glidemq.words import (
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.resp import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
 from jobyard.wire.resp_write import write_array, write_error, write_ok, write_simple
+
+if TYPE_CHECKING:
+    from jobyard.model.queue import Lease
 
 # Commands a transaction may hold, and bytes of them.
 QUEUED_MAX: Final = 100_000
@@ -110,6 +114,8 @@ class GlidemqSession(Session):
         self._misses: i64 = 0
         self._waits_no_more: bool = False
         self._input_ended: bool = False
+        # Jobs that were taken since bytes came last; who took them may not have been told yet.
+        self.handed: list[Lease] = []
 
     # -- the session ---------------------------------------------------------------------------
 
@@ -119,6 +125,8 @@ class GlidemqSession(Session):
             self.began_ms = now_ms
         self.heard_ms = now_ms
         self.door.read_bytes += len(data)
+        if self.handed:
+            self.handed = []
         self._reader.feed(data)
         self._go_on(now_ms)
 
@@ -177,11 +185,14 @@ class GlidemqSession(Session):
         self.half_close(now_ms)
 
     def closed(self, now_ms: i64) -> None:
-        """Wait nowhere any more."""
+        """Wait nowhere any more, and give back jobs of which nobody was told."""
         if self._blocked is not None:
             self._unblock()
         self.is_finished = True
         self.heard_ms = now_ms
+        if self.handed and (len(self.out) > 0 or self.peer.unsent_size() > 0):
+            untake(self.door.yard, self.handed, now_ms)
+        self.handed = []
         self.door.yard.disarm(self._idleness)
         self.queued = None
         self.door.sessions.pop(self.id, None)

@@ -61,6 +61,14 @@ class Pending:
 
 
 @trait
+class Regret:
+    """What is to be undone where an answer was written and never left."""
+
+    def lost(self, now_ms: i64) -> None:
+        """Undo it: nobody was told."""
+
+
+@trait
 class Slot:
     """Something of which there are only so many, held for as long as a call is not answered."""
 

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.http.call import JSON, Call, HttpRefused, TakenOver, corrupt
+from jobyard.sessions.http.call import JSON, Call, HttpRefused, Regret, TakenOver, corrupt
 from jobyard.sessions.http.door import (
     BODIES_MAX,
     BODY_BYTES_PER_S,
@@ -88,6 +88,8 @@ class HttpSession(Session):
         self._is_lingering: bool = False
         # The output tells of things whose records may not be appended yet.
         self.tells_news: bool = False
+        # Of the last call, should its answer never leave.
+        self.regret: Regret | None = None
         self._hurry = Hurry(self)
         self._since_ms: i64 = 0
         self._came: i64 = 0
@@ -276,6 +278,10 @@ class HttpSession(Session):
             call.is_answered = True
             if pending is not None:
                 pending.gone(now_ms)
+        regret = self.regret
+        self.regret = None
+        if regret is not None and self.unsent_size() > 0:
+            regret.lost(now_ms)
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can be served."""
@@ -306,6 +312,7 @@ class HttpSession(Session):
         call = Call(self, request, area, now_ms)
         # Set first: whoever serves may answer at once.
         self._call = call
+        self.regret = None
         try:
             self._dispatch(call, segments)
         except HttpRefused as refused:

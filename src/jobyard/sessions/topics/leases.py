@@ -10,14 +10,14 @@ from jobyard.engine import claims
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import config_of
 from jobyard.engine.cohort import Bid, Claimant, join_cohort, leave_cohort
-from jobyard.engine.end import hand_over
+from jobyard.engine.end import hand_over, untake
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, wait
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.log import TopicFull, WriteTooLarge
 from jobyard.model.queue import Holder, Lease, Queue, Terms, Waiter
 from jobyard.model.topic import LEASE_MS_MAX, clamp_lease_ms
-from jobyard.sessions.http.call import Call, HttpRefused, Pending
+from jobyard.sessions.http.call import Call, HttpRefused, Pending, Regret
 from jobyard.sessions.topics.answers import begin, finish, put_int
 from jobyard.sessions.topics.body import array, invalid, read_body, text, whole
 from jobyard.sessions.topics.find import find_queue, no_topic, queue_of
@@ -189,7 +189,22 @@ def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease])
         call.await_batch(lease.job.batch, is_synced=queue.is_synced)
     put_int(out, b'],"count":', len(taken))
     put_int(out, b',"ready":', claims.counts(queue).ready)
+    if taken:
+        call.session.regret = _Claimed(door, taken)
     finish(call, out, is_claim=True)
+
+
+@final
+class _Claimed(Regret):
+    """Jobs of which a node is told by an answer."""
+
+    def __init__(self, door: TopicsDoor, leases: list[Lease]) -> None:
+        self._door = door
+        self._leases = leases
+
+    def lost(self, now_ms: i64) -> None:
+        """Give them back."""
+        untake(self._door.yard, self._leases, now_ms)
 
 
 def ack(door: TopicsDoor, call: Call) -> None:
