@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine import glide, glide_move
+from jobyard.engine import glide, glide_move, side
 from jobyard.errors import NotFound
 from jobyard.model.extra import Outcome
 from jobyard.model.job import DELAYED, READY, Job
@@ -58,7 +58,20 @@ def remove_job(call: Fcall) -> None:
         glide_move.remove(call.yard, job, call.now_ms)
     except NotFound:
         raise Wrong("ERR the job runs at another door") from None
+    _drop_beside(call, place, [job])
     call.answer_number(1)
+
+
+def _drop_beside(call: Fcall, place: Place, jobs: list[Job]) -> None:
+    """Let go of what clients kept beside jobs that were removed."""
+    if not call.yard.side.keys:
+        return
+    for job in jobs:
+        job_id = bytes_of(glide.id_of(job))
+        for family in (b"jstream:", b"signals:"):
+            key = side.find(call.yard, place.base + family + job_id, call.now_ms)
+            if key is not None:
+                side.drop(call.yard, key)
 
 
 def clean(call: Fcall) -> None:
@@ -75,6 +88,7 @@ def clean(call: Fcall) -> None:
         line = queue.done if place.part == places.COMPLETED else queue.dead
         before_ms = cutoff - call.yard.journal.wall_offset_ms
         removed = glide_move.clean(call.yard, queue, line, before_ms, limit, call.now_ms)
+        _drop_beside(call, place, removed)
         if removed:
             call.events.tell(queue, b"cleaned", number(len(removed)), [], call.now_ms)
     call.answer_texts([glide.id_of(job) for job in removed])
@@ -97,6 +111,7 @@ def drain(call: Fcall) -> None:
             jobs = glide_move.drain(call.yard, queue, call.now_ms, with_delayed=call.is_set(0))
         finally:
             call.events.is_quiet = False
+        _drop_beside(call, place, jobs)
         count = len(jobs)
         if count > 0:
             call.events.tell(queue, b"drained", number(count), [], call.now_ms)

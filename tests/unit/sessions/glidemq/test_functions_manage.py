@@ -41,6 +41,23 @@ def revoke(library: Library, job_id: str) -> bytes:
     return answer
 
 
+def test_what_was_kept_beside_removed_jobs_goes_with_them(library: Library) -> None:
+    ask = library.client.ask
+    for at in ("1", "2", "3", "4"):
+        library.add()
+        ask("RPUSH", library.key(f"signals:{at}"), "{}")
+        ask("XADD", library.key(f"jstream:{at}"), "*", "a", "b")
+    parts = ["job:1", "stream", "scheduled", "completed", "failed", "events", "log:1"]
+    library.call("removeJob", parts, "1")
+    library.complete(*library.read()[0])
+    library.call("clean", ["completed", "events", "id"], library.ts(), 10)
+    library.read()
+    library.call("drain", ["stream", "scheduled", "events", "id"], 0, "workers")
+    left = [at for at in "1234" if ask("EXISTS", library.key(f"signals:{at}"))]
+    assert left == ["3"]
+    assert [at for at in "1234" if ask("EXISTS", library.key(f"jstream:{at}"))] == ["3"]
+
+
 def test_a_revoked_job_does_not_run(library: Library) -> None:
     library.add()
     library.add()
