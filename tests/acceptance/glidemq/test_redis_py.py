@@ -25,6 +25,20 @@ def test_connecting(client: Any) -> None:
     assert client.command_count() == len(client.command_list())
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_client_of_a_cluster(shared: Yard, queue: str, protocol: int) -> None:
+    host, port = shared.address
+    with redis.RedisCluster(host=host, port=port, protocol=protocol) as client:
+        [node] = client.get_nodes()
+        assert (node.host, node.port, node.server_type) == (host, port, "primary")
+        key = queue + "schedulers"
+        assert client.cluster_keyslot(key) == client.keyslot(key)
+        assert client.hset(key, "a", "b") == 1
+        assert client.hset("glide:{other}:schedulers", "a", "b") in (0, 1)
+        assert client.delete(key, "glide:{other}:schedulers") == 2
+        assert client.fcall("glidemq_version", 1, "{glidemq}:_") == b"93"
+
+
 def test_functions(client: Any) -> None:
     assert client.fcall("glidemq_version", 0) == b"93"
     assert client.function_load("#!lua name=glidemq\n", replace=True) in (b"glidemq", "glidemq")

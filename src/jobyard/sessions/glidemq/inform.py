@@ -1,4 +1,4 @@
-"""Commands that tell about the server: INFO, CONFIG GET, SLOWLOG, LATENCY, CLUSTER, ROLE, TIME."""
+"""Commands that tell about the server: INFO, CONFIG GET, SLOWLOG, LATENCY, ROLE, TIME."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,7 +11,6 @@ from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
 from jobyard.sessions.glidemq.groups import groups_count, info_consumers, info_groups
 from jobyard.sessions.glidemq.words import (
-    NO_CLUSTER,
     Wrong,
     unknown_subcommand,
     wrong_count,
@@ -213,11 +212,6 @@ def latency(call: Call) -> None:
         write_verbatim(call.out, "Nothing is measured here.", call.proto)
     else:
         raise unknown_subcommand("LATENCY", call.command.text(1))
-
-
-def cluster(_call: Call) -> None:
-    """Refuse: there is one server."""
-    raise Wrong(NO_CLUSTER)
 
 
 def role(call: Call) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.sessions.glidemq import (
+    cluster,
     connection,
     functions,
     generic,
@@ -158,7 +159,10 @@ COMMANDS: Final[dict[bytes, Spec]] = {
     b"CONFIG": Spec(inform.config, -2, "admin still", NO_KEYS),
     b"SLOWLOG": Spec(inform.slowlog, -2, "admin still", NO_KEYS),
     b"LATENCY": Spec(inform.latency, -2, "admin still", NO_KEYS),
-    b"CLUSTER": Spec(inform.cluster, -2, "still", NO_KEYS),
+    b"CLUSTER": Spec(cluster.cluster, -2, "still", NO_KEYS),
+    b"READONLY": Spec(cluster.stay, 1, "fast still", NO_KEYS),
+    b"READWRITE": Spec(cluster.stay, 1, "fast still", NO_KEYS),
+    b"ASKING": Spec(cluster.stay, 1, "fast still", NO_KEYS),
     b"ROLE": Spec(inform.role, 1, "fast still", NO_KEYS),
     b"TIME": Spec(inform.time, 1, "fast still", NO_KEYS),
     b"MODULE": Spec(inform.module, -2, "admin still", NO_KEYS),

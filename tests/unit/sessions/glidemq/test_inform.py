@@ -52,9 +52,6 @@ def test_what_dashboards_ask(client: BareClient) -> None:
     assert client.ask("ACL", "WHOAMI") == b"default"
     assert client.ask("TIME") == [b"1700000000", b"0"]
     assert client.ask("DBSIZE") == 0
-    disabled = "ERR This instance has cluster support disabled"
-    assert client.refused("CLUSTER", "INFO") == disabled
-    assert client.refused("CLUSTER", "SLOTS") == disabled
 
 
 def test_memory_and_encoding_of_a_key(client: BareClient) -> None:
