@@ -132,6 +132,8 @@ def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
         assert isinstance(job, Job)
         part = part_of(job)
         opens_ms = lane.closed_until_ms
+        if job.deliveries > 0 and _is_crowded(queue, lane):
+            return
         if job.deliveries == 0:
             if lane.front is not None or lane.is_held_by_others(job):
                 return
@@ -148,6 +150,25 @@ def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
         part.is_standing = True
         lane.standing.append(job)
         stand(yard, job)
+
+
+def _is_crowded(queue: Queue, lane: Lane) -> bool:
+    """Tell whether others keep one from going on that has started.
+
+    Only where more have started than may run at once: one came back from the dead when another had
+    its slot, or the limit was lowered.
+    """
+    most = max(lane.limits.concurrency, 1)
+    if lane.slots_used <= most:
+        return False
+    ahead: i64 = len(lane.standing)
+    if lane.front is not None:
+        ahead -= 1
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        if lane_of(item.extra) is lane:
+            ahead += 1
+    return ahead >= most
 
 
 def reopen(yard: Yard, queue: Queue, now_ms: i64) -> None:

@@ -17,8 +17,9 @@ from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
 from jobyard.journal.record import CORRUPT, DUE_SET, FAILED, RANKED
 from jobyard.model.end import End
-from jobyard.model.extra import REASON, TTL_OVER, Fields
+from jobyard.model.extra import REASON, TTL_OVER, Extra, Fields
 from jobyard.model.job import BEANSTALK, DEAD, DELAYED, GLIDE, READY, TOPICS, Job
+from jobyard.model.lane import lane_of
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Book, Lease, Link, Queue, Terms, Waiter
 from jobyard.model.rules import DEFAULTS
@@ -312,6 +313,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     extra = job.extra
     if extra is not None:
         extra.last_lease = 0
+        _look_behind(yard, job.queue, extra, now_ms)
     if lease.taken_from == DEAD:
         _left_dead(yard, job)
     if terms.is_kept:
@@ -329,6 +331,15 @@ def _left_dead(yard: Yard, job: Job) -> None:
         # It weighs less without its ending, wherever that was told: a full disk took no lease.
         ledger = yard.journal.ledger
         ledger.trail(job, ledger.segments[i64(job.trail)])
+
+
+def _look_behind(yard: Yard, queue: Queue, extra: Extra, now_ms: i64) -> None:
+    """See that who waits gets the next of a lane, which may stand on the shelf at which they wait.
+
+    With the next tick: this may be within serving them.
+    """
+    if queue.first_link is not None and lane_of(extra) is not None:
+        yard.arm(queue, now_ms)
 
 
 def lease_ms(job: Job, terms: Terms) -> i64:

@@ -216,6 +216,35 @@ def test_a_worker_holds_back_the_lane_of_its_job(library: Library) -> None:
     assert ("group-rate-limited", "1") in library.events()
 
 
+def test_one_that_is_back_from_the_dead_waits_while_another_of_its_key_runs(
+    library: Library,
+) -> None:
+    library.add(key="k")
+    library.add(key="k")
+    [first] = library.read()
+    assert library.fail(*first) == b"failed"
+    [second] = library.read()
+    assert library.call("retryJobs", ["failed", "scheduled", "events", "id"], 0, library.ts()) == 1
+    library.promote()
+    assert library.read(count=5) == []
+    library.complete(*second)
+    assert [job_id for job_id, _ in library.read(count=5)] == ["1"]
+
+
+def test_who_waits_gets_the_next_of_a_key_when_one_is_taken_from_a_list(library: Library) -> None:
+    library.add(key="k", concurrency=2, priority=1)
+    library.promote()
+    library.add(key="k", concurrency=2)
+    other = library.site.connect()
+    asked = ("XREADGROUP", "GROUP", "workers", "w2", "BLOCK", 0, "STREAMS", library.key("stream"))
+    other.send(*asked, ">")
+    assert other.hear() == []
+    assert library.call("popLists", ["priority", "lifo"], 1) == [b"1"]
+    library.site.tick(0)
+    [[[_, [[_, fields]]]]] = other.hear()
+    assert fields[1] == b"2"
+
+
 # -- flows and signals --------------------------------------------------------------------------
 
 
