@@ -108,6 +108,7 @@ _WORLDS: Final = {
     "World": "sim.world",
     "BunWorld": "sim.bunqueue.world",
     "TopicsWorld": "sim.topics.world",
+    "GlideWorld": "sim.glidemq.world",
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.errors import JournalDamaged, Refused, StorageFull
 from sim.bunqueue.world import BunWorld
+from sim.glidemq.world import GlideWorld
 from sim.state import Violation
 from sim.topics.world import TopicsWorld
 from sim.world import World
@@ -38,6 +39,8 @@ BUNQUEUE_EVERY: Final = 4
 # Chosen so that the seeds kept so far mean what they meant.
 TOPICS_EVERY: Final = 7
 TOPICS_FIRST: Final = 4
+GLIDE_EVERY: Final = 9
+GLIDE_FIRST: Final = 7
 STORY_LINES_MAX: Final = 25
 
 
@@ -54,9 +57,11 @@ class Outcome:
 
 
 def world_of(seed: int, kind: type[World] = World) -> World:
-    """Return the world of a seed; every seventh has topics clients, a fourth bunqueue clients."""
+    """Return the world of a seed: some have topics, glide-mq or bunqueue clients."""
     if kind is World and seed % TOPICS_EVERY == TOPICS_FIRST:
         return TopicsWorld(seed)
+    if kind is World and seed % GLIDE_EVERY == GLIDE_FIRST:
+        return GlideWorld(seed)
     if kind is World and seed % BUNQUEUE_EVERY == BUNQUEUE_EVERY - 1:
         return BunWorld(seed)
     return kind(seed)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobyard.engine.names import glide_key
 from jobyard.model.extra import OPEN
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.lane import lane_of, part_of
+from jobyard.model.shelves import STAGED, Shelves
 from sim.checkers import check_heap
 from sim.state import Violation
 
@@ -50,6 +53,8 @@ def _check_queue(queue: Queue, jobs: list[Job]) -> None:
         for group in queue.rules.groups.values():
             ready += _numbers(list(group.ready.items))
             _check_group(queue.rules, group, jobs)
+        if queue.rules.shelves is not None:
+            ready += _check_shelves(queue.rules.shelves, jobs)
     found = {
         READY: sorted(ready),
         DELAYED: _numbers(list(queue.delayed.items)),
@@ -75,6 +80,34 @@ def _check_queue(queue: Queue, jobs: list[Job]) -> None:
             raise Violation("order", f"{queue.name}: endings {order}")
 
 
+def _check_shelves(shelves: Shelves, jobs: list[Job]) -> list[int]:
+    """See that lanes count right and hold nobody up for nothing; return who is ready elsewhere."""
+    held: list[object] = []
+    for heap in (shelves.staged, shelves.promoted, shelves.stack):
+        check_heap(heap, "a shelf")
+        held += heap.items
+    for name, lane in shelves.lanes.items():
+        check_heap(lane.waiting, name)
+        held += lane.waiting.items
+        own = [job for job in jobs if lane_of(job.extra) is lane]
+        started = sum(job.deliveries > 0 and job.state not in {DEAD, DONE} for job in own)
+        if (len(own), started) != (int(lane.jobs_count), int(lane.slots_used)):
+            told = (int(lane.jobs_count), int(lane.slots_used))
+            raise Violation("lanes", f"{name}: {len(own)} jobs, {started} started, not {told}")
+        standing = [job for job in own if part_of(job).is_standing]
+        fresh = [job for job in standing if job.deliveries == 0]
+        if len(fresh) > 1 or any(job.state != READY for job in standing):
+            raise Violation("lanes", f"{name}: {_numbers(list(standing))} stand on their shelves")
+        idle = [job for job in own if job.state == READY and not part_of(job).is_standing]
+        is_free = started < max(int(lane.limits.concurrency), 1) and lane.pos < 0
+        if idle and not fresh and is_free and not lane.limits.is_sequential():
+            raise Violation("lanes", f"{name}: {_numbers(list(idle))} wait for nothing")
+    staged = sum(1 for job in jobs if job.state == READY and job.shelf == STAGED)
+    if staged != int(shelves.staged_count):
+        raise Violation("counters", f"{shelves.staged_count} staged jobs counted, not {staged}")
+    return _numbers(held)
+
+
 def _check_group(rules: Rules, group: Group, jobs: list[Job]) -> None:
     check_heap(group.ready, group.name)
     turns = rules.ring.count(group)
@@ -90,6 +123,8 @@ def _check_names(yard: Yard, jobs: list[Job]) -> None:
     custom: dict[str, int] = {}
     for job in jobs:
         name = "" if job.extra is None else job.extra.custom_id
+        if name and job.family == GLIDE:
+            name = glide_key(job.queue, name)
         if name in custom:
             raise Violation("names", f"two jobs are called {name}")
         if name:
@@ -106,7 +141,7 @@ def _check_members(yard: Yard, jobs: list[Job]) -> None:
         if extra is None or job.state in {DEAD, DONE}:
             continue
         awaited = [int(one.child_id) for one in extra.members or () if one.state == OPEN]
-        if bool(awaited) != (job.state == BLOCKED):
+        if job.family != GLIDE and bool(awaited) != (job.state == BLOCKED):
             raise Violation("members", f"job {job.id}, state {job.state}, waits for {awaited}")
         for number in awaited:
             waiting.setdefault(number, []).append(int(job.id))

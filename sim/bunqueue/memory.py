@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.yard import due_stamp
 from jobyard.model.entry import POLICY, WRITE
-from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.glide import GlidePart
+from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
 from jobyard.model.rules import DEFAULTS
+from jobyard.model.shelves import STAGED
 from sim.state import Violation
 
 if TYPE_CHECKING:
@@ -38,11 +40,13 @@ def facts_of(job: Job) -> Facts:
         "delay": int(job.delay_ms),
         "stamp": int(job.stamp),
         "due stamp": int(due_stamp(job)),
+        "shelf": int(job.shelf),
         "deliveries": int(job.deliveries),
         "attempts": int(job.attempts),
         "counts": (0, 0, 0),
         "steps": (0, 0),
         "rare": NOTHING,
+        "part": (),
         "times": (),
     }
     extra = job.extra
@@ -54,6 +58,8 @@ def facts_of(job: Job) -> Facts:
         facts["steps"] = (int(tally.stalls), int(tally.kicks))
     facts["rare"] = _rare(extra)
     facts["times"] = _times(extra)
+    if extra.glide is not None:
+        facts["part"] = _part(extra.glide)
     return facts
 
 
@@ -78,6 +84,14 @@ def _rare(extra: Extra) -> tuple[object, ...]:
     )
 
 
+def _part(part: GlidePart) -> tuple[object, ...]:
+    """Return what jobs of glide-mq have beyond any other, but for when a signal comes too late."""
+    whole = GlidePart()
+    whole.fill(part.encode(), 0, 0)
+    whole.until_ms = 0
+    return (whole.encode(), tuple(sorted((part.overlay or {}).items())))
+
+
 def _times(extra: Extra) -> tuple[int, ...]:
     end = extra.outcome
     times = [] if end is None else [int(end.ended_ms), int(end.started_ms)]
@@ -88,6 +102,8 @@ def _times(extra: Extra) -> tuple[int, ...]:
         times.append(int(extra.retried_ms))
     if extra.unique_key and extra.key_until_ms:
         times.append(int(extra.key_until_ms))
+    if extra.glide is not None:
+        times.append(int(extra.glide.until_ms))
     return tuple(times)
 
 
@@ -142,7 +158,7 @@ def tables_of(yard: Yard) -> dict[str, object]:
 # What a full disk may go without.
 _SKIPPED: Final = ("deliveries", "counts")
 # What moves when the wall clock does.
-_TIMES: Final = ("created", "due", "times", "stamp", "state")
+_TIMES: Final = ("created", "due", "times", "stamp", "state", "shelf")
 
 
 class Comparison:
@@ -198,8 +214,10 @@ class Comparison:
             facts["state"] = READY
             kind = facts["kind"]
             assert isinstance(kind, tuple)
-            if kind[0] == BUNQUEUE:
+            if kind[0] in {BUNQUEUE, GLIDE}:
                 facts["stamp"] = facts["due stamp"]
+            if kind[0] == GLIDE:
+                facts["shelf"] = STAGED
         elif state in {DELAYED, BLOCKED}:
             facts["due"] = min(due, self._now_ms + delay)
         return facts

@@ -1,0 +1,527 @@
+"""What glide-mq clients may be told: each command does to plain jobs what it was asked to.
+
+The model is told of every command with its answer, after the yard gave it, and of every tick. Where
+the protocol leaves a choice it checks that the yard's choice was a legal one and follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from jobyard.engine.glide import find as find_job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
+from sim.glidemq.keys import GlideKeys
+from sim.glidemq.network import Answer, Error
+from sim.glidemq.nouns import Ask, GlideJob, Wish
+from sim.state import Violation
+
+# How far ahead of the yard's the clock of a client may be.
+SKEW_MS: Final = 60_000
+
+
+class GlideModel(GlideKeys):
+    """What each command does, and what is answered to it."""
+
+    def _refused(self, ask: Ask, answer: Answer) -> int:
+        if not isinstance(answer, Error) or not answer.text.startswith(ask.value.decode()):
+            raise Violation("reply", f"{ask} was not refused: {answer!r}")
+        return 0
+
+    def _ok(self, ask: Ask, answer: Answer) -> int:
+        self.expect(ask, answer, b"OK")
+        return 0
+
+    def _hello(self, ask: Ask, answer: Answer) -> int:
+        if not isinstance(answer, list):
+            raise Violation("reply", f"{ask}: {answer!r}")
+        return 0
+
+    def _queued(self, ask: Ask, answer: Answer) -> int:
+        self.expect(ask, answer, b"QUEUED")
+        return 0
+
+    def _exec(self, ask: Ask, answer: Answer) -> int:
+        if not isinstance(answer, list) or len(answer) != len(ask.inner):
+            raise Violation("reply", f"{ask}: {answer!r}")
+        self.reach("transaction")
+        return max(self.answered(one, told) for one, told in zip(ask.inner, answer, strict=True))
+
+    # -- adding ------------------------------------------------------------------------------------
+
+    def _add(self, ask: Ask, answer: Answer) -> int:
+        ((queue, wish),) = ask.wishes
+        if wish.custom and self.find(queue, wish.custom) is not None:
+            self.reach("duplicate id")
+            self.expect(ask, answer, b"duplicate")
+            return 0
+        self._entered(ask, queue, wish, answer)
+        return self.batch
+
+    def _entered(self, ask: Ask, queue: str, wish: Wish, answer: object) -> GlideJob:
+        """Take in a job that was added."""
+        if not isinstance(answer, bytes):
+            raise Violation("reply", f"{ask}: {answer!r}")
+        name = answer.decode()
+        if self.find(queue, name) is not None or (wish.custom and wish.custom != name):
+            raise Violation("ids", f"{ask} became {name}")
+        place = self.yard.queues.get(queue)
+        found = None if place is None else find_job(self.yard, place, name)
+        if found is None:
+            raise Violation("lost", f"{ask} was added and is not there")
+        number = int(found.id)
+        if number in self.jobs or number in self.gone:
+            raise Violation("ids", f"{number} was issued before")
+        job = GlideJob(number, int(found.key), queue, wish, self.now)
+        if wish.lane:
+            job.order = max((other.order for other in self.lane_of(job)), default=0) + 1
+            part = None if found.extra is None else found.extra.glide
+            if part is None or int(part.order) < job.order:
+                raise Violation("ordering", f"{job} got order {part and part.order}")
+            job.order = int(part.order)
+        job.batch = self.batch
+        self.jobs[number] = job
+        self.advance(job)
+        return job
+
+    def _dedup(self, ask: Ask, answer: Answer) -> int:
+        ((queue, wish),) = ask.wishes
+        if self._is_skipped(ask, queue, wish):
+            self.reach(f"skipped by {ask.mode.decode()}")
+            self.expect(ask, answer, b"skipped")
+            return 0
+        batch = self._add(ask, answer)
+        if answer != b"duplicate":
+            assert isinstance(answer, bytes)
+            table = self.open_side(ask.key, {})
+            assert isinstance(table.value, dict)
+            table.value[ask.value] = b"%s:%d" % (answer, wish.ts)
+            table.batch = self.batch
+        return batch
+
+    def _is_skipped(self, ask: Ask, queue: str, wish: Wish) -> bool:
+        """Tell whether another job stands for a wish; one that it replaces goes."""
+        side = self.living(ask.key)
+        table = {} if side is None else side.value
+        assert isinstance(table, dict)
+        entry = table.get(ask.value)
+        if entry is None:
+            return False
+        old_id, _, ts = entry.partition(b":")
+        if ask.mode == b"throttle":
+            return ask.number > 0 and wish.ts - int(ts) < ask.number
+        job = self.find(queue, old_id.decode())
+        if job is None or not job.is_open():
+            return False
+        if ask.mode == b"simple" or not job.is_scheduled():
+            return True
+        if wish.custom and wish.custom != job.id and self.find(queue, wish.custom) is not None:
+            return False
+        self.reach("debounced")
+        self.remove(job)
+        return False
+
+    def _flow(self, ask: Ask, answer: Answer) -> int:
+        customs = [(queue, wish.custom) for queue, wish in ask.wishes if wish.custom]
+        is_taken = any(self.find(queue, name) is not None for queue, name in customs)
+        ids = json.loads(answer) if isinstance(answer, bytes) else answer
+        if is_taken or len(set(customs)) < len(customs):
+            self.reach("flow refused")
+            if ids != ["duplicate"]:
+                raise Violation("reply", f"{ask}: {answer!r}")
+            return 0
+        if not isinstance(ids, list) or len(ids) != len(ask.wishes):
+            raise Violation("reply", f"{ask}: {answer!r}")
+        jobs = [
+            self._entered(ask, queue, wish, str(name).encode())
+            for (queue, wish), name in zip(ask.wishes, ids, strict=True)
+        ]
+        parent = jobs[0]
+        parent.state, parent.shelf = BLOCKED, STREAM
+        for child in jobs[1:]:
+            child.parent_id = parent.id.encode()
+            child.parent_queue = parent.queue.encode()
+            label = f"glide:{{{child.queue}}}:{child.id}".encode()
+            parent.members[label] = (child.number, False)
+        return self.batch
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    def _read(self, ask: Ask, answer: Answer) -> int:
+        if answer is None:
+            ready = self.available(ask.queue, STREAM)
+            if ready and ask.until > self.now:
+                raise Violation("waiters", f"{ask} got nothing: {ready}")
+            return 0
+        key = f"glide:{{{ask.queue}}}:stream".encode()
+        pair = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+        if not isinstance(pair, list) or len(pair) != 2 or pair[0] != key:
+            raise Violation("reply", f"{ask}: {answer!r}")
+        entries = pair[1]
+        if not isinstance(entries, list) or not 0 < len(entries) <= ask.count:
+            raise Violation("reply", f"{ask}: {answer!r}")
+        batch = 0
+        for entry in entries:
+            assert isinstance(entry, list)
+            name, fields = entry
+            assert isinstance(fields, list)
+            job = self._given(ask, STREAM, fields[1])
+            if name != job.entry().encode() or fields[3] != job.wish.name:
+                raise Violation("reply", f"{ask}: {entry} for {job}")
+            batch = max(batch, job.batch)
+        return batch
+
+    def _given(self, ask: Ask, shelf: int, job_id: object) -> GlideJob:
+        """Let a worker have the job it was given, which must have been the next."""
+        job = self.find(ask.queue, job_id.decode() if isinstance(job_id, bytes) else "")
+        if job is None or job.state != READY or job.shelf != shelf:
+            raise Violation("lease", f"{ask} was given {job_id!r}: {job}")
+        ready = self.available(ask.queue, shelf)
+        if job not in ready and not (job.wish.lane and self._was_let(job)):
+            raise Violation("lease", f"{ask} was given {job}, which is held up")
+        mine = (job.rank, self.place_of(job))
+        for other in ready:
+            is_before = (other.rank, self.place_of(other)) < mine
+            if is_before and (other.queue, other.id) not in self.just_given:
+                raise Violation("order", f"{ask} was given {job} before {other}")
+        found = self.yard.jobs.get(job.number)
+        assert found is not None
+        if job.deliveries > 0 and job.place != int(found.stamp):
+            # Who lost it to a restart does not know it by its new name.
+            job.place, job.sign = None, 1
+            self.place_of(job)
+        self.run(job, ask.consumer, is_list=shelf != STREAM)
+        return job
+
+    def _was_let(self, job: GlideJob) -> bool:
+        """Tell whether others of a key that go before a job were given in the same turn."""
+        if job.is_old(self.now) or job.queue in self.paused:
+            return False
+        most = max(job.wish.concurrency, 1)
+        if job.deliveries > 0:
+            return sum(j.state == LEASED for j in self.lane_of(job)) < most
+        others = [j for j in self.lane_of(job) if j.is_open() and not j.deliveries]
+        before = [j for j in others if j.order < job.order]
+        started = sum(j.has_started() for j in self.lane_of(job))
+        if started >= most:
+            return False
+        return all((j.queue, j.id) in self.just_given for j in before)
+
+    def _pop(self, ask: Ask, answer: Answer) -> int:
+        """Take from one list, or from the first of both that has any."""
+        if not isinstance(answer, list) or len(answer) > ask.count:
+            raise Violation("reply", f"{ask}: {answer!r}")
+        shelf = STACK if ask.mode == b"lifo" else PROMOTED
+        if ask.mode == b"both" and not self.available(ask.queue, PROMOTED):
+            shelf = STACK
+        if len(answer) < ask.count and len(self.available(ask.queue, shelf)) > len(answer):
+            raise Violation("lease", f"{ask} got {answer} of {self.available(ask.queue, shelf)}")
+        return max((self._given(ask, shelf, one).batch for one in answer), default=0)
+
+    def _active(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None:
+            self.expect(ask, answer, b"")
+            return 0
+        held = job.held
+        is_known = ask.entry == job.entry()
+        if held is None:
+            if job.state != READY or not (is_known or not ask.entry):
+                return self.told(ask, answer, b"GROUP_FULL", job)
+            if answer == b"EXPIRED" and job.is_old(self.now):
+                self.lay(job, b"expired")
+                return self.batch
+            self.reach("taken up again")
+            self.run(job, "", is_list=not ask.entry)
+            held = job.held
+            assert held is not None
+        elif not held.is_list and not is_known:
+            return self.told(ask, answer, b"GROUP_FULL", job)
+        held.beat = self.now
+        if job.is_revoked:
+            return self.told(ask, answer, b"REVOKED", job)
+        self.same_fields(ask, answer, job)
+        return job.batch
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def _is_held(self, job: GlideJob | None, entry: str) -> bool:
+        """Tell whether who knows an entry may end the run of a job."""
+        if job is None:
+            return False
+        if job.held is None:
+            return job.state == READY and job.deliveries > 0 and entry in {"", job.entry()}
+        return not entry if job.held.is_list else entry == job.entry()
+
+    def _complete(self, ask: Ask, answer: Answer) -> int:
+        self.expect(ask, answer, 1)
+        return self._done(ask)
+
+    def _done(self, ask: Ask) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None or not self._is_held(job, ask.entry):
+            self.reach("completed too late")
+            return 0
+        if job.held is None:
+            self.reach("completed late")
+        self.completed(job, ask.value, is_kept=ask.mode != b"true")
+        if ask.mode == b"count":
+            self._trim(ask.queue, DONE, ask.count)
+        return self.batch
+
+    def _trim(self, queue: str, state: int, count: int) -> None:
+        resting = sorted(self.of_queue(queue, state), key=_ending)
+        for job in resting[: max(len(resting) - count, 0)]:
+            self.remove(job)
+
+    def _next(self, ask: Ask, answer: Answer) -> int:
+        """Complete one, and take another."""
+        batch = self._done(ask)
+        if not isinstance(answer, list) or answer[1] != ask.id.encode():
+            raise Violation("reply", f"{ask}: {answer!r}")
+        shelf = STREAM
+        for one in (PROMOTED, STACK):
+            if shelf == STREAM and self.available(ask.queue, one):
+                shelf = one
+        if answer[0] == b"NEXT_NONE":
+            ready = [j for j in self.available(ask.queue, shelf) if not self._goes_to_other(j)]
+            if ready:
+                raise Violation("waiters", f"{ask} got nothing: {ready}")
+            return batch
+        given = self.find(ask.queue, str(answer[2], "utf-8"))  # type: ignore[arg-type]
+        if given is not None and given.state == READY:
+            # Those who waited were served first, perhaps with all there was on a shelf before it.
+            shelf = given.shelf if self._goes_to_other_all(ask.queue, shelf) else shelf
+        job = self._given(ask, shelf, answer[2])
+        entry = b"" if shelf != STREAM else job.entry().encode()
+        if answer[3] != entry or (answer[0] == b"NEXT_REVOKED") != job.is_revoked:
+            raise Violation("reply", f"{ask}: {answer!r} for {job}")
+        if not job.is_revoked:
+            self.same_fields(ask, answer[4:], job)
+        return max(batch, job.batch)
+
+    def _goes_to_other(self, job: GlideJob) -> bool:
+        return (job.queue, job.id) in self.just_given
+
+    def _goes_to_other_all(self, queue: str, shelf: int) -> bool:
+        return all(self._goes_to_other(job) for job in self.available(queue, shelf))
+
+    def _fail(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None or not self._is_held(job, ask.entry):
+            self.expect(ask, answer, b"failed")
+            return 0
+        job.attempts += 1
+        is_last = job.attempts >= max(ask.count, 1)
+        self.expect(ask, answer, b"failed" if is_last else b"retrying")
+        started = self.now if job.held is None else job.held.since
+        job.failure = ask.value
+        if is_last:
+            self.rest(job, DEAD)
+            job.error, job.started = ask.value, started
+            if ask.mode == b"true":
+                self.remove(job)
+        elif ask.number > 0:
+            self.put_off(job, ask.number, is_new=False)
+        else:
+            self.stand(job, STAGED)
+            job.due = self.now
+        return self.batch
+
+    def _defer(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        is_held = job is not None and job.state == LEASED and self._is_held(job, ask.entry)
+        self.expect(ask, answer, 1 if is_held else 0)
+        if job is None or not is_held:
+            return 0
+        self.stand(job, STREAM)
+        job.delay = 0
+        job.due = self.now
+        return self.batch
+
+    def _delay_active(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None:
+            self.expect(ask, answer, b"error:not_found")
+            return 0
+        if job.state != LEASED or not self._is_held(job, ask.entry):
+            return self.told(ask, answer, b"error:not_active", job)
+        self.expect(ask, answer, b"ok")
+        job.data = ask.value or job.data
+        self.put_off(job, max(ask.number, 1), is_new=True)
+        return self.batch
+
+    def _reclaim(self, ask: Ask, answer: Answer) -> int:
+        silent = [
+            job
+            for job in self.of_queue(ask.queue, LEASED)
+            if job.held is not None
+            and job.held.is_list == ask.is_set
+            and self.now - job.held.beat >= ask.number
+        ]
+        self.expect(ask, answer, len(silent))
+        for job in silent:
+            self.stalled(job, ask.count)
+        return 0
+
+    # -- jobs that nobody runs ---------------------------------------------------------------------
+
+    def _promote(self, ask: Ask, answer: Answer) -> int:
+        count = 0
+        staged: list[GlideJob] = []
+        for job in self.of_queue(ask.queue, READY, DELAYED):
+            if job.state == DELAYED and job.due <= self.now:
+                self.come_due(job)
+            if job.is_scheduled() and (job.state == READY or self._is_ahead(job, ask.number)):
+                staged.append(job)
+        for job in sorted(staged, key=self._turn):
+            count += 1
+            if job.state == READY and job.is_old(self.now):
+                self.lay(job, b"expired")
+            else:
+                self.promoted(job)
+        self.expect(ask, answer, count)
+        return self.batch if count else 0
+
+    def _is_ahead(self, job: GlideJob, ts: int) -> bool:
+        """Tell whether a delayed job is due by the clock of who asks."""
+        is_near = job.due <= ts - self.wall_offset + SKEW_MS
+        return is_near and job.due_label(self.wall_offset) <= ts
+
+    def _promote_job(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None:
+            self.expect(ask, answer, b"error:not_found")
+            return 0
+        if not job.is_scheduled() or job.delay <= 0:
+            return self.told(ask, answer, b"error:not_delayed", job)
+        self.expect(ask, answer, b"ok")
+        self.promoted(job)
+        return self.batch
+
+    def _remove(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        self.expect(ask, answer, 0 if job is None else 1)
+        if job is None:
+            return 0
+        self.remove(job)
+        return self.batch
+
+    def _revoke(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        if job is None:
+            self.expect(ask, answer, b"not_found")
+            return 0
+        is_laid = job.state in {READY, DELAYED}
+        self.expect(ask, answer, b"revoked" if is_laid else b"flagged")
+        job.is_revoked = True
+        job.batch = self.batch
+        if is_laid:
+            if job.state == DELAYED and job.due <= self.now:
+                self.come_due(job)
+            self.lay(job, b"revoked")
+        return self.batch
+
+    def _why_not(self, job: GlideJob | None) -> bytes:
+        if job is None:
+            return b"error:not_found"
+        if job.state not in {READY, DELAYED}:
+            return b"error:invalid_state"
+        if job.state == READY and job.shelf in {PROMOTED, STACK}:
+            return b"error:not_in_stream"
+        return b""
+
+    def _set_priority(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        why = self._why_not(job)
+        if job is None or why:
+            self.expect(ask, answer, why)
+            return 0 if job is None else job.batch
+        if job.rank == ask.number:
+            return self.told(ask, answer, b"no_op", job)
+        self.expect(ask, answer, b"ok")
+        job.rank = ask.number
+        if job.state == READY and (job.shelf == STREAM or job.delay == 0):
+            self.stand(job, STAGED if job.rank > 0 else STREAM)
+        job.batch = self.batch
+        return self.batch
+
+    def _set_delay(self, ask: Ask, answer: Answer) -> int:
+        job = self.find(ask.queue, ask.id)
+        why = self._why_not(job)
+        if job is None or why:
+            self.expect(ask, answer, why)
+            return 0 if job is None else job.batch
+        if ask.number == 0 and job.state == READY and job.delay == 0:
+            return self.told(ask, answer, b"no_op", job)
+        self.expect(ask, answer, b"ok")
+        if ask.number > 0:
+            self.put_off(job, ask.number, is_new=False)
+        else:
+            job.delay = 0
+            job.due = self.now
+            self.stand(job, job.first_shelf())
+        return self.batch
+
+    # -- many jobs ---------------------------------------------------------------------------------
+
+    def _drain(self, ask: Ask, answer: Answer) -> int:
+        jobs = self.of_queue(ask.queue, READY, DELAYED)
+        gone = [job for job in jobs if ask.is_set or not job.is_scheduled()]
+        self.expect(ask, answer, len(gone))
+        for job in gone:
+            self.remove(job)
+        return self.batch if gone else 0
+
+    def _clean(self, ask: Ask, answer: Answer) -> int:
+        before = ask.number - self.wall_offset
+        state = DONE if ask.mode == b"completed" else DEAD
+        resting = sorted(self.of_queue(ask.queue, state), key=_ending)
+        gone: list[GlideJob] = []
+        for job in resting:
+            if job.ended > before or len(gone) == ask.count:
+                break
+            gone.append(job)
+        self.expect(ask, answer, [job.id.encode() for job in gone])
+        for job in gone:
+            self.remove(job)
+        return self.batch if gone else 0
+
+    def _retry(self, ask: Ask, answer: Answer) -> int:
+        dead = sorted(self.of_queue(ask.queue, DEAD), key=_ending)
+        if ask.count > 0:
+            dead = dead[: ask.count]
+        self.expect(ask, answer, len(dead))
+        for job in dead:
+            self.reach("revived")
+            for label, (number, is_done) in job.members.items():
+                child = self.jobs.get(number)
+                is_over = child is None or child.state == DONE
+                job.members[label] = (number, is_done or is_over)
+            job.attempts = job.stalls = 0
+            job.due = self.now
+            self.stand(job, STAGED)
+            if job.open_members():
+                job.state, job.shelf = BLOCKED, STREAM
+        return self.batch if dead else 0
+
+    def _pause(self, ask: Ask, answer: Answer) -> int:
+        self.expect(ask, answer, 1)
+        is_news = ask.is_set != (ask.queue in self.paused)
+        if ask.is_set:
+            self.paused.add(ask.queue)
+        else:
+            self.paused.discard(ask.queue)
+        return self.batch if is_news else 0
+
+    def _group(self, ask: Ask, answer: Answer) -> int:
+        if ask.queue in self.groups:
+            return self._refused(ask, answer)
+        self.expect(ask, answer, b"OK")
+        self.groups[ask.queue] = (self.now, set())
+        return 0
+
+
+def _ending(job: GlideJob) -> int:
+    return job.ending

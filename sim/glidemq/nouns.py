@@ -1,0 +1,270 @@
+"""The nouns of the glide-mq model: jobs, who runs them, and what was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.shelves import STACK, STAGED, STREAM
+
+if TYPE_CHECKING:
+    from jobyard.model.job import Job
+
+NEVER: Final = 1 << 61
+STAMP_SHIFT: Final = 20
+_STATES: Final = {LEASED: b"active", DELAYED: b"delayed", DONE: b"completed", DEAD: b"failed"}
+
+
+class Wish:
+    """A job as its client describes it."""
+
+    def __init__(self, name: bytes, data: bytes, ts: int) -> None:
+        self.name = name
+        self.data = data
+        self.opts = b"{}"
+        self.ts = ts
+        self.delay = 0
+        self.priority = 0
+        self.attempts = 0
+        self.lane = ""
+        self.concurrency = 0
+        self.ttl = 0
+        self.custom = ""
+        self.is_lifo = False
+
+    def __repr__(self) -> str:
+        told = {key: value for key, value in vars(self).items() if value and key != "opts"}
+        return f"{told}"[:300]
+
+
+class Ask:
+    """One command on its way: its words, and what they mean to the model."""
+
+    def __init__(self, kind: str, queue: str = "", job_id: str = "") -> None:
+        self.kind = kind
+        self.words: list[bytes] = []
+        self.queue = queue
+        self.id = job_id
+        self.entry = ""
+        self.consumer = ""
+        self.number = 0
+        self.count = 0
+        self.value = b""
+        self.mode = b""
+        self.is_set = False
+        self.wishes: list[tuple[str, Wish]] = []
+        self.key = b""
+        self.fields: dict[bytes, bytes] = {}
+        self.inner: list[Ask] = []
+        # How long it waits once it has arrived, and until when that is.
+        self.block = 0
+        self.until = NEVER
+
+    def __repr__(self) -> str:
+        short = [word[:40] for word in self.words]
+        return b" ".join(short).decode("latin-1")[:400]
+
+
+class Held:
+    """Who runs a job: taken from the stream, or from a list."""
+
+    def __init__(self, consumer: str, now: int, *, is_list: bool) -> None:
+        self.consumer = consumer
+        self.since = now
+        self.beat = now
+        self.is_list = is_list
+
+
+class GlideJob:
+    """One job as its clients understand it."""
+
+    def __init__(self, number: int, seq: int, queue: str, wish: Wish, now: int) -> None:
+        self.number = number
+        self.seq = seq
+        self.id = wish.custom or str(seq)
+        self.queue = queue
+        self.wish = wish
+        self.data = wish.data
+        self.rank = wish.priority
+        self.delay = wish.delay
+        self.created = now
+        self.due = now + wish.delay
+        self.order = 0
+        self.state = DELAYED if wish.delay > 0 else READY
+        self.shelf = self.first_shelf() if self.state == READY else STREAM
+        # Its place in line; None when it has got a new one that is not looked at yet.
+        self.place: int | None = None
+        self.sign = -1 if wish.is_lifo else 1
+        self.attempts = 0
+        self.deliveries = 0
+        self.stalls = 0
+        self.held: Held | None = None
+        self.is_revoked = False
+        self.progress = b""
+        self.notes: dict[bytes, bytes] = {}
+        self.logs: list[bytes] = []
+        self.result = b""
+        # Why it is dead, and what the last run that failed said.
+        self.error = b""
+        self.failure: bytes | None = None
+        # Since when it stands on its shelf.
+        self.stood = now
+        self.ended = 0
+        self.ending = 0
+        self.started = 0
+        # Of a parent: its children by label, with their numbers, and whether each is done.
+        self.members: dict[bytes, tuple[int, bool]] = {}
+        self.parent_id = b""
+        self.parent_queue = b""
+        # The batch that must be safe before anybody hears of how it stands.
+        self.batch = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"job {self.number} ({self.id}) of {self.queue}, state {self.state}, shelf {self.shelf}"
+            f", {self.attempts} attempts, {self.deliveries} runs, {self.stalls} stalls, {self.wish}"
+        )
+
+    def first_shelf(self) -> int:
+        """Return where it stands when it is ready at once."""
+        if self.rank > 0:
+            return STAGED
+        return STACK if self.wish.is_lifo else STREAM
+
+    def is_open(self) -> bool:
+        """Tell whether it has not come to its end."""
+        return self.state not in {DEAD, DONE}
+
+    def is_scheduled(self) -> bool:
+        """Tell whether it waits to be promoted."""
+        return self.state == DELAYED or (self.state == READY and self.shelf == STAGED)
+
+    def has_started(self) -> bool:
+        """Tell whether it has a place among those of its key that run."""
+        return self.deliveries > 0 and self.is_open()
+
+    def is_old(self, now: int) -> bool:
+        """Tell whether it outlived its time."""
+        return 0 < self.wish.ttl <= now - self.created
+
+    def open_members(self) -> int:
+        """Return for how many it waits."""
+        return sum(not is_done for _, is_done in self.members.values())
+
+    def due_label(self, wall_offset: int) -> int:
+        """Return when it is due by the clock of its client, 0 if it waits for no time."""
+        if self.state == READY and self.delay <= 0:
+            return 0
+        if self.deliveries == 0 and self.due == self.created + self.delay:
+            return self.wish.ts + self.delay
+        return self.due + wall_offset
+
+    def entry(self) -> str:
+        """Return the id of its entry in the stream."""
+        assert self.place is not None
+        stamp = abs(self.place)
+        return f"{stamp >> STAMP_SHIFT}-{stamp & ((1 << STAMP_SHIFT) - 1)}"
+
+    def word(self) -> bytes:
+        """Return its state as clients are told it."""
+        if self.state == READY:
+            if self.shelf != STAGED:
+                return b"waiting"
+            return b"prioritized" if self.rank > 0 and self.delay == 0 else b"delayed"
+        return b"waiting-children" if self.state == BLOCKED else _STATES[self.state]
+
+    def shown(self, wall_offset: int) -> dict[bytes, bytes]:
+        """Return it as the hash that clients read."""
+        wish = self.wish
+        fields = {
+            b"id": self.id.encode(),
+            b"name": wish.name,
+            b"data": self.data,
+            b"opts": wish.opts,
+            b"timestamp": b"%d" % wish.ts,
+            b"attemptsMade": b"%d" % self.attempts,
+            b"delay": b"%d" % max(self.delay, 0),
+            b"priority": b"%d" % self.rank,
+            b"maxAttempts": b"%d" % wish.attempts,
+            b"state": self.word(),
+        }
+        if wish.lane and wish.concurrency <= 1:
+            fields[b"orderingKey"] = wish.lane.encode()
+            fields[b"orderingSeq"] = b"%d" % self.order
+        elif wish.lane:
+            fields[b"groupKey"] = wish.lane.encode()
+        done = [label for label, (_, is_done) in self.members.items() if is_done]
+        if done:
+            fields[b"depsCompleted"] = b"%d" % len(done)
+            fields |= {b"depdone:" + label: b"1" for label in done}
+        for name, value in (
+            (b"parentId", self.parent_id),
+            (b"parentQueue", self.parent_queue),
+            (b"progress", self.progress),
+            (b"revoked", b"1" if self.is_revoked else b""),
+            (b"stalledCount", b"%d" % self.stalls if self.stalls else b""),
+            (b"expireAt", b"%d" % (wish.ts + wish.ttl) if wish.ttl else b""),
+        ):
+            if value:
+                fields[name] = value
+        return fields | self._course(wall_offset) | self.notes
+
+    def _course(self, wall_offset: int) -> dict[bytes, bytes]:
+        """Return what a run of it, and its end, came to."""
+        fields: dict[bytes, bytes] = {}
+        if self.state == DONE:
+            fields[b"returnvalue"] = self.result or b"null"
+        elif self.state == DEAD:
+            fields[b"failedReason"] = self.error
+        elif self.failure is not None:
+            fields[b"failedReason"] = self.failure
+        if not self.is_open():
+            fields[b"finishedOn"] = b"%d" % (self.ended + wall_offset)
+            if self.started:
+                fields[b"processedOn"] = b"%d" % (self.started + wall_offset)
+        if self.held is not None:
+            fields[b"processedOn"] = b"%d" % (self.held.since + wall_offset)
+            fields[b"lastActive"] = b"%d" % (self.held.beat + wall_offset)
+        return fields
+
+    def recall(self, found: Job, body: bytes | None, now: int) -> None:
+        """Go on from what a restart brought back, which was compared before."""
+        self.state = int(found.state)
+        self.shelf = int(found.shelf)
+        self.rank = int(found.rank)
+        self.delay = int(found.delay_ms)
+        self.due = int(found.due_ms)
+        self.created = int(found.created_ms)
+        self.attempts = int(found.attempts)
+        self.deliveries = int(found.deliveries)
+        self.stalls = int(found.stalls())
+        self.place = int(found.stamp)
+        self.stood = now
+        self.held = None
+        self.data = self.data if body is None else body
+        self._recall_rare(found)
+
+    def _recall_rare(self, found: Job) -> None:
+        extra = found.extra
+        self.failure, self.error, self.result, self.progress = None, b"", b"", b""
+        self.notes, self.logs, self.is_revoked = {}, [], False
+        self.members = {}
+        if extra is None:
+            return
+        if extra.failures:
+            self.failure = extra.failures[-1].error.encode()
+        end = extra.outcome
+        if end is not None:
+            self.ended, self.ending = int(end.ended_ms), int(end.key)
+            self.started = int(end.started_ms)
+            self.result = end.result
+            self.error = end.error.encode()
+        self.progress = extra.progress.encode()
+        self.logs = [line.text.encode() for line in extra.logs or ()]
+        for one in extra.members or ():
+            self.members[one.label.encode()] = (int(one.child_id), int(one.state) != 0)
+        part = extra.glide
+        if part is not None:
+            self.notes = dict(part.overlay or {})
+            self.is_revoked = bool(part.flags & 1)
+            self.order = int(part.order)

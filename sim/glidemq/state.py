@@ -1,0 +1,419 @@
+"""The state of glide-mq jobs as clients understand it, and what happens to them by themselves.
+
+Holds jobs, pauses, groups and deduplication entries in plain dicts, and the steps of a job's life
+that commands and time share. Where the yard has a choice (a place in line, the moment at which it
+helps a queue without workers) it is looked up and checked to be a legal one. Times are those of the
+boot's steady clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobyard.engine.names import glide_key
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
+from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
+from sim.glidemq.nouns import STAMP_SHIFT, Ask, GlideJob, Held
+from sim.state import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.engine.yard import Yard
+    from jobyard.model.job import Job
+
+# How long the yard leaves a job to workers to promote, and one that runs to its worker.
+PATIENCE_MS: Final = 5000
+SILENCE_MS: Final = 60_000
+ROUND_MS: Final = 1000
+REST_MS: Final = 7 * 86_400_000
+
+
+class GlideState:
+    """All that glide-mq clients should find."""
+
+    def __init__(self, reach: Callable[[str], None]) -> None:
+        self.reach = reach
+        self.yard: Yard
+        self.now = 0
+        self.wall_offset = 0
+        # The batch that was open before the yard began to act.
+        self.batch = 0
+        # By their number in the yard; those that are gone may come back after a power cut.
+        self.jobs: dict[int, GlideJob] = {}
+        self.gone: dict[int, GlideJob] = {}
+        self.paused: set[str] = set()
+        # By queue: since when it has a group, and the connections that read from it.
+        self.groups: dict[str, tuple[int, set[int]]] = {}
+        self.newest_place = 0
+        self._endings = 0
+        # Jobs of keys that have started and stand on their shelves.
+        self._going_on: set[int] = set()
+        # By queue and key: whose turn it is where several may run.
+        self._fronts: dict[tuple[str, str], int] = {}
+        # Given in one turn of the yard, in an order that the answers do not tell.
+        self.just_given: set[tuple[str, str]] = set()
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def find(self, queue: str, job_id: str) -> GlideJob | None:
+        """Return a job by its id."""
+        for job in self.jobs.values():
+            if job.queue == queue and job.id == job_id:
+                return job
+        return None
+
+    def of_queue(self, queue: str, *states: int) -> list[GlideJob]:
+        """Return the jobs of a queue that are in some states."""
+        return [j for j in self.jobs.values() if j.queue == queue and j.state in states]
+
+    def of_state(self, state: int) -> list[GlideJob]:
+        """Return all jobs that are in a state."""
+        return [job for job in self.jobs.values() if job.state == state]
+
+    def on_shelf(self, queue: str, shelf: int) -> list[GlideJob]:
+        """Return the ready jobs of a shelf, also those that wait behind others of their key."""
+        return [job for job in self.of_queue(queue, READY) if job.shelf == shelf]
+
+    def lane_of(self, job: GlideJob) -> list[GlideJob]:
+        """Return the jobs of the same key."""
+        lane = job.wish.lane
+        return [j for j in self.jobs.values() if j.queue == job.queue and j.wish.lane == lane]
+
+    def available(self, queue: str, shelf: int) -> list[GlideJob]:
+        """Return the jobs of a shelf that a worker could have."""
+        if queue in self.paused:
+            return []
+        jobs = self.on_shelf(queue, shelf)
+        return [job for job in jobs if not job.is_old(self.now) and self.is_standing(job)]
+
+    def is_standing(self, job: GlideJob) -> bool:
+        """Tell whether the others of its key let a ready job stand on its shelf."""
+        if not job.wish.lane:
+            return True
+        others = self.lane_of(job)
+        most = max(job.wish.concurrency, 1)
+        started = sum(other.has_started() for other in others)
+        if job.deliveries > 0:
+            # Where more have started than may run, some are back from the dead, and wait too.
+            return started <= most or job.number in self._going_on
+        if started >= most:
+            return False
+        if job.wish.concurrency <= 1:
+            before = [j for j in others if j.is_open() and not j.deliveries and j.order < job.order]
+            return not before
+        return self._fronts.get((job.queue, job.wish.lane)) == job.number
+
+    def advance(self, job: GlideJob) -> None:
+        """Let the next of a key go of which several may run; it keeps its turn once it has it."""
+        if not job.wish.lane or job.wish.concurrency <= 1:
+            return
+        place = (job.queue, job.wish.lane)
+        lane = self.lane_of(job)
+        front = self.jobs.get(self._fronts.pop(place, 0))
+        if sum(other.has_started() for other in lane) >= job.wish.concurrency:
+            return
+        if front is None or front.state != READY or front.deliveries > 0:
+            ready = [other for other in lane if other.state == READY and not other.deliveries]
+            front = min(ready, key=lambda other: other.order, default=None)
+        if front is not None:
+            self._fronts[place] = front.number
+
+    def place_of(self, job: GlideJob) -> int:
+        """Return the place in line of a job; one that it has just got is behind all others."""
+        if job.place is not None:
+            return job.place
+        found = self.yard.jobs.get(job.number)
+        assert found is not None
+        place = int(found.stamp)
+        if abs(place) <= self.newest_place:
+            raise Violation("order", f"{job} got place {place}, {self.newest_place} was given")
+        if place * job.sign < 0:
+            raise Violation("order", f"{job} got place {place}")
+        job.place = place
+        return place
+
+    # -- steps of a life ---------------------------------------------------------------------------
+
+    def stand(self, job: GlideJob, shelf: int) -> None:
+        """Let a job be ready on a shelf, as the last to come."""
+        job.held = None
+        job.state = READY
+        job.shelf = shelf
+        job.stood = self.now
+        job.place = None
+        job.sign = -1 if shelf == STACK else 1
+        job.batch = self.batch
+        self.advance(job)
+
+    def run(self, job: GlideJob, consumer: str, *, is_list: bool) -> None:
+        """Let a worker have a job."""
+        job.state = LEASED
+        job.shelf = STREAM
+        job.deliveries += 1
+        job.held = Held(consumer, self.now, is_list=is_list)
+        self.advance(job)
+
+    def put_off(self, job: GlideJob, delay: int, *, is_new: bool) -> None:
+        """Let a job come again after a delay."""
+        job.held = None
+        job.state = DELAYED
+        job.shelf = STREAM
+        job.delay = delay
+        job.due = self.now + delay
+        job.batch = self.batch
+        if is_new:
+            job.place = None
+            job.sign = 1
+        self.advance(job)
+
+    def rest(self, job: GlideJob, state: int) -> None:
+        """Let a job come to its end."""
+        held = job.held
+        job.started = 0 if held is None else held.since
+        job.held = None
+        job.state = state
+        job.shelf = STREAM
+        job.ended = self.now
+        self._endings += 1
+        job.ending = self._endings
+        job.batch = self.batch
+        self.advance(job)
+
+    def lay(self, job: GlideJob, error: bytes) -> None:
+        """Let a job be dead that was not run to its end."""
+        self.rest(job, DEAD)
+        job.started = 0
+        job.error = error
+
+    def remove(self, job: GlideJob) -> None:
+        """Let a job go."""
+        del self.jobs[job.number]
+        self.gone[job.number] = job
+        self.advance(job)
+
+    def completed(self, job: GlideJob, result: bytes, *, is_kept: bool) -> None:
+        """End a run well, and let those go on who wait for nobody else."""
+        self.rest(job, DONE)
+        job.result = result
+        for parent in self.jobs.values():
+            for label, (number, is_done) in parent.members.items():
+                if number == job.number and not is_done and parent.is_open():
+                    parent.members[label] = (number, True)
+                    self.look_again(parent)
+        if not is_kept:
+            self.remove(job)
+
+    def look_again(self, parent: GlideJob) -> None:
+        """Let a parent go on that waits for nobody any more."""
+        parent.batch = self.batch
+        if parent.state == BLOCKED and parent.open_members() == 0:
+            self.reach("parent released")
+            self.stand(parent, STREAM)
+
+    def stalled(self, job: GlideJob, most: int) -> None:
+        """End the run of a job whose worker was silent for too long."""
+        # Nobody is promised that it ended: a restart ends it as well.
+        batch = job.batch
+        job.stalls += 1
+        if job.stalls > most:
+            self.lay(job, b"job stalled more than maxStalledCount")
+        else:
+            self.reach("job reclaimed")
+            self.stand(job, STREAM)
+            job.due = self.now
+        job.batch = batch
+
+    def promoted(self, job: GlideJob) -> None:
+        """Let a scheduled job stand where workers find it."""
+        job.due = min(job.due, self.now)
+        shelf = PROMOTED if job.rank > 0 else STREAM
+        self.stand(job, STACK if job.wish.is_lifo else shelf)
+
+    def come_due(self, job: GlideJob) -> None:
+        """Let the delay of a job be over."""
+        place = self.place_of(job)
+        job.state = READY
+        job.shelf = STAGED
+        job.stood = self.now
+        if place >= 0:
+            job.place = (job.due << STAMP_SHIFT) | (job.number & ((1 << STAMP_SHIFT) - 1))
+        self.advance(job)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let everything happen that is due, as the yard did."""
+        for job in sorted(self.of_state(DELAYED), key=lambda one: one.due):
+            if job.due <= self.now:
+                self.come_due(job)
+        for job in list(self.jobs.values()):
+            if job.state in {READY, DELAYED} and job.is_old(self.now):
+                self.reach("outlived its time")
+                self.lay(job, b"expired")
+            elif job.state == READY and job.shelf == STAGED:
+                self._unstage(job)
+            elif job.held is not None:
+                self._give_back(job, job.held)
+            elif job.state == DONE and self.now - job.ended >= REST_MS:
+                self._forget(job)
+
+    def _forget(self, job: GlideJob) -> None:
+        """Let a job go that was done long ago: within a short while, not at once."""
+        if self.yard.jobs.get(job.number) is None:
+            self.remove(job)
+
+    def follow_old(self) -> None:
+        """Let jobs be dead that outlived their time and were found so by somebody."""
+        for job in self.jobs.values():
+            if job.state not in {READY, DELAYED} or not job.is_old(self.now):
+                continue
+            found = self.yard.jobs.get(job.number)
+            if found is not None and found.state == DEAD:
+                if job.state == DELAYED and job.due <= self.now:
+                    self.come_due(job)
+                self.lay(job, b"expired")
+
+    def _unstage(self, job: GlideJob) -> None:
+        """Let a job go to the stream that no worker promoted, if the yard did so."""
+        since, _ = self.groups.get(job.queue, (self.now, set()))
+        if job.due > self.now - PATIENCE_MS or job.queue not in self.groups:
+            return
+        found = self.yard.jobs.get(job.number)
+        has_moved = found is not None and (found.state == LEASED or found.shelf == STREAM)
+        if has_moved:
+            self.reach("promoted by the yard")
+            self.stand(job, STREAM)
+        elif max(job.due + PATIENCE_MS, job.stood, since) + ROUND_MS < self.now:
+            raise Violation("liveness", f"{job} stays where no worker finds it")
+
+    def _give_back(self, job: GlideJob, held: Held) -> None:
+        """Let a job be ready whose worker is gone, if the yard did so."""
+        since, readers = self.groups.get(job.queue, (self.now, {0}))
+        silent = self.now - held.beat
+        if readers or silent < SILENCE_MS:
+            return
+        found = self.yard.jobs.get(job.number)
+        if found is not None and found.lease is not None and found.lease.beat_ms == held.beat:
+            if silent > SILENCE_MS + ROUND_MS and since + ROUND_MS < self.now:
+                raise Violation("liveness", f"{job} stays with a worker that is gone")
+            return
+        self.reach("given back by the yard")
+        self.stalled(job, 1)
+
+    def note_reader(self, ask: Ask) -> None:
+        """Let a connection be one of those that read from a group, which is there from then on."""
+        self.groups.setdefault(ask.queue, (self.now, set()))[1].add(ask.number)
+
+    def closed(self, number: int) -> None:
+        """Let a connection be gone; what it took stays with its consumer."""
+        for _, readers in self.groups.values():
+            readers.discard(number)
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Look at the places that jobs got in this turn of the yard."""
+        self._going_on.clear()
+        for job in self.jobs.values():
+            found = self.yard.jobs.get(job.number)
+            if found is None:
+                raise Violation("lost", f"{job} is not there")
+            self.place_of(job)
+            part = None if found.extra is None else found.extra.glide
+            if part is not None and part.is_standing and job.deliveries > 0:
+                self._going_on.add(job.number)
+            if job.wish.concurrency > 1 and part is not None and part.lane is not None:
+                # What came in one turn of time may have come in another order.
+                front = part.lane.front
+                self._fronts[job.queue, job.wish.lane] = 0 if front is None else int(front.id)
+            if not job.is_open() and found.extra is not None and found.extra.outcome is not None:
+                # At rest it has no place in line.
+                job.place = int(found.stamp)
+                job.ending = int(found.extra.outcome.key)
+                self._endings = max(self._endings, job.ending)
+
+    def check_waiting(self, ask: Ask) -> None:
+        """See that a reader who waits has reason to."""
+        if ask.until <= self.now:
+            raise Violation("waiters", f"{ask} waits longer than it asked for")
+        ready = self.available(ask.queue, STREAM)
+        queue = self.yard.queues.get(ask.queue)
+        # Who waits for the next of a key is served with the next tick, which is due.
+        is_soon = queue is not None and queue.pos >= 0 and queue.sort_key <= self.now
+        if ready and not is_soon:
+            raise Violation("waiters", f"{ask} waits though {ready[0]} is ready")
+
+    def check(self) -> None:
+        """See that every job stands where it should."""
+        count = 0
+        for found in self.yard.jobs.all():
+            if found.family == GLIDE:
+                count += 1
+                job = self.jobs.get(int(found.id))
+                if job is None:
+                    raise Violation("no job from nowhere", f"job {found.id} is there")
+                self._check_job(job, found)
+        if count != len(self.jobs):
+            lost = [job for n, job in self.jobs.items() if self.yard.jobs.get(n) is None]
+            raise Violation("lost", f"{lost[:3]} are not there")
+        self.newest_place = max(self.newest_place, int(self.yard.last_stamp))
+        for queue in {job.queue for job in self.jobs.values()}:
+            self._check_lanes(queue)
+
+    def _check_job(self, job: GlideJob, found: Job) -> None:
+        stands = (int(found.state), int(found.shelf), int(found.rank), int(found.delay_ms))
+        wanted = (job.state, job.shelf, job.rank, job.delay)
+        counts = (int(found.attempts), int(found.deliveries), int(found.stalls()))
+        known = (job.attempts, job.deliveries, job.stalls)
+        place = (int(found.stamp), found.queue.name)
+        if (stands, counts, place) != (wanted, known, (job.place, job.queue)):
+            raise Violation("state", f"{job} stands at {stands} {counts} {place}, not {wanted}")
+        if job.state == DELAYED and int(found.due_ms) != job.due:
+            raise Violation("state", f"{job} is due at {found.due_ms}, not {job.due}")
+
+    def _check_lanes(self, queue: str) -> None:
+        """See that no more jobs of a key run than may, and that none overtook another."""
+        lanes: dict[str, list[GlideJob]] = {}
+        for job in self.of_queue(queue, LEASED, READY, DELAYED, BLOCKED):
+            if job.wish.lane:
+                lanes.setdefault(job.wish.lane, []).append(job)
+        for jobs in lanes.values():
+            running = [job for job in jobs if job.state == LEASED]
+            if len(running) > max(jobs[0].wish.concurrency, 1):
+                raise Violation("ordering", f"{running} run at once")
+
+    # -- restarts ----------------------------------------------------------------------------------
+
+    def adopt(self, yard: Yard) -> None:
+        """Go on from a yard that came back as it should."""
+        known = {**self.gone, **self.jobs}
+        self.yard = yard
+        self.jobs = {}
+        self.groups = {}
+        for found in yard.jobs.all():
+            if found.family != GLIDE:
+                continue
+            number = int(found.id)
+            job = known.pop(number, None)
+            if job is None or job.queue != found.queue.name:
+                raise Violation("no job from nowhere", f"job {number} was never put")
+            job.recall(found, yard.bodies.fetch(found), self.now)
+            job.batch = 0
+            self.jobs[number] = job
+            if job.wish.custom:
+                name = glide_key(found.queue, job.id)
+                if yard.names.custom.get(name) is not found:
+                    raise Violation("names", f"{job} is not found by its id")
+        # Numbers of jobs that were lost before anybody heard of them may be issued again.
+        self.gone = {n: job for n, job in known.items() if n < yard.journal.next_id}
+        self._fronts = {}
+        for job in self.jobs.values():
+            self.advance(job)
+        self._endings = max((job.ending for job in self.jobs.values()), default=0)
+        self.newest_place = int(yard.last_stamp)
+        self.paused = {
+            queue.name
+            for queue in yard.queues.values()
+            if queue.rules is not None and queue.rules.settings.is_paused
+        }

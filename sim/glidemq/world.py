@@ -1,0 +1,326 @@
+"""One run with glide-mq clients over RESP, beside clients of other doors now and then.
+
+Disk, clock, faults and snapshots are those of runs with bunqueue clients. Bytes of commands are cut
+anywhere, and the rest may come later or never. Every answer is held against the glide-mq model;
+what a restart brings back is held against the yard as it was when the newest batch that came back
+was sealed. What is to take effect as a whole leaves no batch behind in which half of it is told.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from jobyard.model.job import BLOCKED, LEASED
+from sim.bunqueue.world import BunFinale, BunWorld
+from sim.glidemq.boot import GlideBoot
+from sim.glidemq.memory import GlideSnapshot
+from sim.glidemq.model import GlideModel
+from sim.glidemq.network import RespLine, pack
+from sim.glidemq.nouns import Ask
+from sim.glidemq.words import phrase
+from sim.glidemq.workload import GlideAuthor, GlideSwarm
+from sim.state import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.engine.yard import Yard
+    from sim.bunqueue.memory import Snapshot
+    from sim.bunqueue.network import BunConnection
+    from sim.bunqueue.nouns import Ask as BunAsk
+    from sim.glidemq.network import Answer
+
+DRAIN_ROUNDS: Final = 40
+# Room for the side keys of a run, which have no place on the disk alone.
+SIDE_BUDGET: Final = 24_000
+# Take effect as a whole, or not at all.
+WHOLE: Final = frozenset({"exec", "flow"})
+
+
+class GlideWorld(BunWorld):
+    """A run of one seed with glide-mq clients."""
+
+    boot_kind = GlideBoot
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        # What a full disk refuses, and when, is left to other runs.
+        self.swarm.faults.discard("full")
+        self.bun.may_fill = False
+        self.swarm.body_budget = max(self.swarm.body_budget, SIDE_BUDGET)
+        self.rng3 = Random(seed * 2_654_435_761 + 13)
+        is_steady = "clock" not in self.swarm.faults
+        self.glide_swarm = GlideSwarm(self.rng3, is_steady=is_steady)
+        self.glide_author = GlideAuthor(self.rng3, self.glide_swarm)
+        self.glide = GlideModel(self.reach)
+        self.resp_lines: list[RespLine] = []
+        self.glide_boot: GlideBoot
+        self._is_tick = False
+        self._is_alone = False
+
+    # -- lives of the server ---------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Live through the whole run."""
+        self.start(0)
+        for _ in range(self.swarm.steps_count):
+            self._attempt(self._step)
+        self._attempt(GlideFinale(self).play)
+
+    def _adopt(self, yard: Yard) -> None:
+        boot = self.boot
+        assert isinstance(boot, GlideBoot)
+        self.glide_boot = boot
+        self.resp_lines.clear()
+        super()._adopt(yard)
+        self._set_time()
+        self.glide.adopt(yard)
+
+    def _set_time(self) -> None:
+        self.glide.now = self.now_ms()
+        self.glide.wall_offset = int(self.boot.journal.wall_offset_ms)
+
+    def _compare_more(self, yard: Yard, snapshot: Snapshot) -> None:
+        assert isinstance(snapshot, GlideSnapshot)
+        snapshot.check_side(yard, has_jumped=self._has_jumped)
+
+    def _snapshot(self) -> Snapshot:
+        bodies = {number: job.data for number, job in self.bun.jobs.items()}
+        bodies |= {number: job.data for number, job in self.glide.jobs.items()}
+        return GlideSnapshot(self.boot.yard, bodies)
+
+    # -- the wire --------------------------------------------------------------------------------
+
+    def _talk(self) -> None:
+        rng = self.rng3
+        if rng.random() < self.glide_swarm.others_odds:
+            self.reach("glide-mq beside others")
+            super()._talk()
+            return
+        lines = self.resp_lines
+        if not lines or (len(lines) < self.glide_swarm.clients_max and rng.random() < 0.2):
+            self.open_resp()
+        line = rng.choice(lines)
+        if "network" in self.swarm.faults and rng.random() < 0.03:
+            self.close_resp(line)
+            return
+        if line.unsent:
+            self.send(line)
+        elif not line.asked:
+            self._set_time()
+            self.request(line, self.glide_author.write(self.glide, line.number))
+
+    def open_resp(self) -> RespLine:
+        """Let one more client in."""
+        self._connections_total += 1
+        line = RespLine(self.glide_boot, self._connections_total, self._delivered)
+        self.resp_lines.append(line)
+        if self.rng3.random() < 0.4:
+            hello = Ask("hello")
+            hello.words = [b"HELLO", b"3"]
+            self.request(line, [hello])
+        return line
+
+    def close_resp(self, line: RespLine) -> None:
+        """End a connection; what it took stays with its consumer."""
+        self.reach("reset in a command" if line.unsent else "reset")
+        self.note(f"{line.number} resets")
+        self.resp_lines.remove(line)
+        self._begin()
+        line.close(self.now_ms())
+        self.glide.closed(line.number)
+        self._end(None, None, None)
+
+    def request(self, line: RespLine, asks: list[Ask]) -> None:
+        """Let a client send commands; what the network does not carry yet comes later."""
+        for ask in asks:
+            self.note(f"{line.number}< {ask!r}")
+            line.write(ask, pack(ask.words))
+        self.send(line)
+
+    def send(self, line: RespLine) -> None:
+        """Carry bytes to the server: all there are, or some."""
+        rng = self.rng3
+        size = len(line.unsent)
+        if "network" in self.swarm.faults and rng.random() < self.swarm.cut_odds:
+            size = int(rng.random() * size)
+        while size > 0 and line in self.resp_lines:
+            # Who waits is served between two commands, so each is looked at by itself.
+            part = min(size, line.next_size()) if self._waiting() else size
+            size -= part
+            self._carry(line, part)
+
+    def _carry(self, line: RespLine, size: int) -> None:
+        data, arrived = line.take(size)
+        self._set_time()
+        for ask in arrived:
+            if ask.block:
+                ask.until = self.now_ms() + ask.block
+            if ask.kind == "read":
+                self.glide.note_reader(ask)
+        before: Snapshot | None = None
+        if len(arrived) == 1 and arrived[0].kind in WHOLE and not self._waiting():
+            before = self._snapshot()
+        self._begin()
+        self._is_alone = len(arrived) == 1
+        line.session.receive(data, self.now_ms())
+        if before is not None:
+            for number in range(self._opened, int(self.boot.journal.open_number)):
+                self.reach("batch sealed before a whole")
+                self._snapshots[number] = before
+        self._hear(line, lambda: None)
+        self._end(None, None, None)
+
+    def _waiting(self) -> list[Ask]:
+        """Return the commands that wait."""
+        return [line.asked[0] for line in self.resp_lines if line.is_waiting()]
+
+    # -- the yard and the model in step ------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._is_tick = True
+        super()._tick()
+        self._is_tick = False
+
+    def _end(
+        self, line: BunConnection | None, ask: BunAsk | None, also: Callable[[], None] | None
+    ) -> None:
+        self._hear(None, self.glide.tick if self._is_tick else lambda: None)
+        super()._end(line, ask, also)
+
+    def _hear(self, acting: RespLine | None, first: Callable[[], None]) -> None:
+        """Compare what RESP clients are told with what the model allows."""
+        model = self.glide
+        self._set_time()
+        model.batch = self._opened
+        first()
+        stirred = list(self.boot.stirred)
+        said: list[tuple[RespLine, Answer, bytes]] = []
+        for line in sorted(self.resp_lines, key=lambda one: one is not acting):
+            if line is not acting and line.ear in stirred:
+                line.session.resume(self.now_ms())
+            if line is acting or line.ear in stirred:
+                said += [(line, answer, data) for answer, data in line.collect()]
+        model.just_given = set()
+        for line, answer, _ in said:
+            if line is not acting:
+                self._note_given(line, answer)
+        model.follow_old()
+        for line, answer, data in said:
+            self._answered(line, answer, data)
+        model.settle()
+        for ask in self._waiting():
+            model.check_waiting(ask)
+
+    def _note_given(self, line: RespLine, answer: Answer) -> None:
+        """Note which jobs were given to those who waited in this turn."""
+        if not isinstance(answer, list):
+            return
+        queue = line.asked[0].queue
+        pair = answer[0] if len(answer) == 1 else answer
+        assert isinstance(pair, list)
+        assert isinstance(pair[1], list)
+        for entry in pair[1]:
+            assert isinstance(entry, list)
+            fields = entry[1]
+            assert isinstance(fields, list)
+            assert isinstance(fields[1], bytes)
+            self.glide.just_given.add((queue, fields[1].decode()))
+
+    def _answered(self, line: RespLine, answer: Answer, data: bytes) -> None:
+        self.note(f"{line.number}> {data[:160]!r}")
+        ask = line.answered()
+        if ask is None:
+            raise Violation("reply", f"client {line.number}: nobody asked for {answer!r}")
+        batch = self.glide.answered(ask, answer)
+        has_recorded = int(self.boot.journal.records_count) > self._records
+        if ask.kind == "refused" and self._is_alone and has_recorded:
+            raise Violation("refusal", f"{ask} was refused and left a record")
+        line.hand(data, batch)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def close_done(self) -> None:
+        """See that no session ended by itself but for one that left a command half said."""
+        super().close_done()
+        for line in list(self.resp_lines):
+            if line.session.is_finished:
+                if not line.unsent:
+                    raise Violation("reply", f"client {line.number} was cut off")
+                self.reach("half a command given up")
+                self.close_resp(line)
+
+    def _check_model(self) -> None:
+        super()._check_model()
+        self.glide.check()
+
+    def _jobs_count(self) -> int:
+        return super()._jobs_count() + len(self.glide.jobs)
+
+    def _check_memory(self) -> None:
+        yard = self.boot.yard
+        kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+        side = sum(int(one.weight) for one in yard.side.keys.values())
+        if kept + side != int(yard.bodies.in_memory):
+            story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {side} of keys"
+            raise Violation("counters", story)
+
+
+class GlideFinale(BunFinale):
+    """Drains a world through one last client of each kind."""
+
+    def __init__(self, world: GlideWorld) -> None:
+        super().__init__(world)
+        self._glide = world
+
+    def play(self) -> None:
+        """Let everything come to its end."""
+        world = self._glide
+        world.disk.heal()
+        world.swarm.faults.discard("network")
+        self._settle()
+        for line in list(world.resp_lines):
+            world.close_resp(line)
+        last = world.open_resp()
+        model = world.glide
+        queues = world.glide_swarm.queues
+        for queue in queues:
+            self._ask(last, Ask("pause", queue))
+        for _ in range(DRAIN_ROUNDS):
+            for queue in queues:
+                self._empty_queue(last, queue)
+            self._settle()
+            if not any(job.is_open() for job in model.jobs.values()):
+                break
+        else:
+            left = [job for job in model.jobs.values() if job.is_open()]
+            raise Violation("liveness", f"{len(left)} jobs do not drain: {left[:3]}")
+        world.close_resp(last)
+        super().play()
+
+    def _ask(self, last: RespLine, ask: Ask) -> None:
+        world = self._glide
+        world.request(last, [phrase(ask, world.now_ms() + world.glide.wall_offset)])
+
+    def _empty_queue(self, last: RespLine, queue: str) -> None:
+        """Promote, take and complete all there are; remove those that wait for ever."""
+        world = self._glide
+        model = world.glide
+        world.pass_time(10_000)
+        self._ask(last, Ask("promote", queue))
+        pop = Ask("pop", queue)
+        pop.mode, pop.count = b"both", 900
+        self._ask(last, pop)
+        read = Ask("read", queue)
+        read.consumer, read.count, read.number = "last", 900, last.number
+        self._ask(last, read)
+        for job in model.of_queue(queue, LEASED):
+            done = Ask("complete", queue, job.id)
+            done.entry = "" if job.held is not None and job.held.is_list else job.entry()
+            done.mode = b"0"
+            self._ask(last, done)
+        for job in model.of_queue(queue, BLOCKED):
+            children = [model.jobs.get(number) for number, _ in job.members.values()]
+            if not any(child is not None and child.is_open() for child in children):
+                self._ask(last, Ask("remove", queue, job.id))
