@@ -81,7 +81,9 @@ SHAPES: Final[dict[bytes, str]] = {
 READ: Final = "w:GROUP g c w:COUNT n w:STREAMS w:glide:{q}:stream w:>"
 
 # These end the connection, or let an answer be left out.
-LEFT_OUT: Final = frozenset({b"QUIT", b"RESET", b"FCALL", b"FCALL_RO"})
+LEFT_OUT: Final = frozenset(
+    {b"QUIT", b"RESET", b"FCALL", b"FCALL_RO", b"READONLY", b"READWRITE", b"ASKING"}
+)
 
 # The parts a function takes; a job's id stands for `#`.
 KEYS: Final[dict[str, str]] = {
