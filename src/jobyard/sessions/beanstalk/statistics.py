@@ -4,6 +4,9 @@ Clients check keys, order, quoting and types: 51, 14 and 14 keys, names quoted, 
 no negative number anywhere.
 """
 
+import json
+from typing import Final
+
 from mypy_extensions import i64
 
 from jobyard.engine.take import ttr_ms
@@ -37,6 +40,8 @@ _COMMANDS = (
     "list-tubes-watched",
     "pause-tube",
 )
+
+_STRINGS: Final = json.JSONEncoder(ensure_ascii=False)
 
 _STATES = {
     READY: "ready",
@@ -128,7 +133,8 @@ def of_job(job: Job, now_ms: i64) -> str:
     left_ms: i64 = 0
     lease = job.lease
     if lease is not None:
-        left_ms = lease.sort_key - now_ms
+        # Some last until somebody ends them, which the protocol cannot say.
+        left_ms = min(lease.sort_key - now_ms, U32_MAX * 1000)
     elif job.state == DELAYED:
         left_ms = job.due_ms - now_ms
     extra = job.extra
@@ -140,7 +146,8 @@ def of_job(job: Job, now_ms: i64) -> str:
     return _yaml(
         [
             f"id: {job.id}",
-            f'tube: "{job.queue.name}"',
+            # Other doors may have put it where no tube can be called.
+            f"tube: {_STRINGS.encode(job.queue.name)}",
             f"state: {_STATES[job.state]}",
             f"pri: {min(max(job.rank, 0), U32_MAX)}",
             f"age: {_seconds(now_ms - job.created_ms)}",
