@@ -444,6 +444,8 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
         member.value = child.outcome().result
     fields = Fields()
     member_field(fields, member)
+    known = member_of(parent, child.id)
+    is_known = known is not None and known.label == label
     if member.state == OPEN and parent.state in (READY, DELAYED):
         move = End(parent, PARKED, BLOCKED)
         move.news = fields.done() + news
@@ -452,7 +454,7 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
         tell_blocked(yard, parent, now_ms)
     else:
         yard.note(parent, fields.done() + news)
-    if member.state == OPEN:
+    if member.state == OPEN and not is_known:
         yard.names.wait_for(parent, child.id)
 
 

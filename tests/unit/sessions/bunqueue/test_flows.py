@@ -369,6 +369,19 @@ def test_the_data_of_a_child_tell_whose_it_is() -> None:
         assert client.ok("GetJob", id=child)["job"]["data"] == told
 
 
+def test_a_child_that_is_waited_for_already_is_waited_for_once() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    child = client.push("c")
+    parent = client.push("p", dependsOn=[child])
+    client.ok("UpdateParent", childId=child, parentId=parent)
+    site.check()
+    client.pull("c")
+    client.ok("ACK", id=child)
+    assert client.state(parent) == "waiting"
+    assert not site.yard.names.dependents
+
+
 def test_ties_that_make_no_sense_are_refused() -> None:
     client = BareBunqueue().connect()
     first, second, third = client.push("q"), client.push("q"), client.push("q")
