@@ -442,6 +442,8 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
     if child.state == DONE:
         member.state = SETTLED
         member.value = child.outcome().result
+    # It may wait for that one under that name already.
+    is_known = _waits_for(parent, child.id, label)
     fields = Fields()
     member_field(fields, member)
     known = member_of(parent, child.id)
@@ -456,6 +458,16 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
         yard.note(parent, fields.done() + news)
     if member.state == OPEN and not is_known:
         yard.names.wait_for(parent, child.id)
+
+
+def _waits_for(parent: Job, child_id: i64, label: str) -> bool:
+    extra = parent.extra
+    if extra is None or extra.members is None:
+        return False
+    for member in extra.members:
+        if member.child_id == child_id and member.label == label and member.state == OPEN:
+            return True
+    return False
 
 
 def inherit(yard: Yard, old_id: i64, job: Job) -> None:

@@ -223,6 +223,19 @@ def test_a_parent_whose_child_was_removed_can_be_seen_to_wait_in_vain(free: str)
     doors.check()
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_child_that_is_tied_twice_is_waited_for_once(door: str) -> None:
+    doors = opened()
+    doors.put(door, 1)
+    name = doors.bun.ok("GetJobs", queue=QUEUE)["jobs"][0]["id"]
+    parent = doors.bun.push("parents", 2, dependsOn=[name])
+    doors.bun.ok("UpdateParent", childId=name, parentId=parent)
+    doors.check()
+    doors.bean.ask(f"delete {doors.bean.reserve()[0]}")
+    assert doors.bun.state(parent) == "waiting"
+    assert doors.yard.names.dependents == {}
+
+
 # -- one line of the dead, one batch of acks ---------------------------------------------------
 
 
