@@ -446,8 +446,6 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
     is_known = _waits_for(parent, child.id, label)
     fields = Fields()
     member_field(fields, member)
-    known = member_of(parent, child.id)
-    is_known = known is not None and known.label == label
     if member.state == OPEN and parent.state in (READY, DELAYED):
         move = End(parent, PARKED, BLOCKED)
         move.news = fields.done() + news
