@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from jobyard.model.job import DONE, GONE, Job
 
 if TYPE_CHECKING:
-    from jobyard.model.listing import Listings
+    from jobyard.model.listing import Listing, Listings
 
 
 def weight_of(job: Job) -> i64:
@@ -22,6 +22,21 @@ def weight_of(job: Job) -> i64:
     if extra is None or extra.remark is None:
         return i64(job.size)
     return i64(job.size) + len(extra.remark.meta)
+
+
+def _stamp_of(job: Job) -> i64:
+    """Return the place in line of a job, without the sign by which the last come are first."""
+    return job.stamp if job.stamp >= 0 else -job.stamp
+
+
+def _is_straight(jobs: list[Job]) -> bool:
+    last: i64 = -1
+    for job in jobs:
+        stamp = _stamp_of(job)
+        if stamp <= last:
+            return False
+        last = stamp
+    return True
 
 
 @final
@@ -35,6 +50,8 @@ class Roster:
         self._head: i64 = 0
         # Its jobs in other orders, once somebody has asked for one.
         self.listings: Listings | None = None
+        # Whether places in line rise with seqs: they do until a job moves.
+        self.is_straight: bool = _is_straight(jobs)
         # The weight of all jobs that are not done.
         self.bytes: i64 = 0
         for job in jobs:
@@ -60,6 +77,7 @@ class Roster:
 
     def note_moved(self, job: Job) -> None:
         """Take note that a job has another place among the others, or is about to."""
+        self.is_straight = False
         if self.listings is not None:
             self.listings.note(job)
 
@@ -108,6 +126,44 @@ class Roster:
             head += 1
         self._head = head
         return jobs[head] if head < count else None
+
+    def length(self) -> i64:
+        """Return how many jobs are gone through from the oldest that is not done to the newest."""
+        self.oldest()
+        return len(self._jobs) - self._head
+
+    def between(
+        self, low: i64, high: i64, count: i64, listing: Listing, *, is_reversed: bool
+    ) -> list[Job]:
+        """Return up to `count` jobs of a listing by places in line from `low` to `high`.
+
+        All of them if it is negative. They must rise with the seqs.
+        """
+        found: list[Job] = []
+        jobs = self._jobs
+        self.oldest()
+        first = max(self._stamped(low), self._head)
+        last = self._stamped(high + 1) - 1
+        step: i64 = -1 if is_reversed else 1
+        at = last if is_reversed else first
+        while first <= at <= last and (count < 0 or len(found) < count):
+            if listing.has(jobs[at]):
+                found.append(jobs[at])
+            at += step
+        return found
+
+    def _stamped(self, stamp: i64) -> i64:
+        """Return where the first job stands whose place in line is at least `stamp`."""
+        jobs = self._jobs
+        low: i64 = 0
+        high: i64 = len(jobs)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if _stamp_of(jobs[middle]) < stamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _place(self, seq: i64) -> i64:
         """Return where the first job stands whose seq is at least `seq`."""

@@ -13,6 +13,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide
+from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
 from jobyard.model.listing import Listing
@@ -34,6 +35,8 @@ _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
 # So many are looked through one by one.
 _FEW: Final = 64
+# So many jobs without an entry may stand between those that have one, beside as many as these.
+_BETWEEN_MAX: Final = 1024
 
 _DOORS: Final[dict[int, str]] = {
     BEANSTALK: "beanstalk",
@@ -104,6 +107,9 @@ class StreamListing(Listing):
         return entry_stamp(job)
 
 
+_ENTRIES: Final = StreamListing()
+
+
 def _stream(queue: Queue) -> Listing:
     listings = listings_of(queue)
     if listings.stream is None:
@@ -118,12 +124,28 @@ def stream_jobs(queue: Queue) -> list[Job]:
 
 def stream_ranks(queue: Queue, start: i64, count: i64) -> list[Job]:
     """Return up to `count` of the jobs that have an entry, without the first `start`."""
+    if _is_straight(queue):
+        jobs = stream_page(queue, 0, ENTRY_MAX - 1, start + count, is_reversed=False)
+        return jobs[start:]
     return _stream(queue).page(start, count, is_reversed=False)
 
 
 def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:
     """Return up to `count` jobs by their entries from `low` to `high`; all if it is negative."""
+    if _is_straight(queue):
+        roster = roster_of(queue)
+        high = min(high, ENTRY_MAX - 1)
+        return roster.between(low, high, count, _ENTRIES, is_reversed=is_reversed)
     return _stream(queue).between(low, high, count, is_reversed=is_reversed)
+
+
+def _is_straight(queue: Queue) -> bool:
+    """Tell whether the entries of a queue stand in the order its jobs came, and few others between.
+
+    So it is with plain jobs; no other order need be made for them then.
+    """
+    roster = roster_of(queue)
+    return roster.is_straight and roster.length() <= 2 * stream_length(queue) + _BETWEEN_MAX
 
 
 def pending_jobs(queue: Queue) -> list[Job]:

@@ -5,6 +5,7 @@ import pytest
 from jobyard.engine.lists import jobs_in
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.model.job import DELAYED, LEASED, READY, Job
+from jobyard.model.listing import Listing
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import STREAM
 from jobyard.sessions.glidemq.projection_sets import (
@@ -20,10 +21,24 @@ from jobyard.sessions.glidemq.projection_stream import (
     stream_length,
     stream_page,
 )
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.glidemq_calls import Library
 from tests.support.random_glides import RandomGlides
 from tests.support.yards import OpenYard
 
 STEPS = 250
+
+
+class Looked(Listing):
+    """Counts the jobs it is asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def has(self, job: Job) -> bool:
+        self.count += 1
+        return job.state in (READY, LEASED)
 
 
 def entries(queue: Queue) -> list[Job]:
@@ -80,3 +95,51 @@ def test_a_clock_that_is_set_moves_what_is_told_by_it() -> None:
         site.yard.journal.wall_offset_ms = offset_ms
         for queue in list(site.yard.queues.values()):
             check(site.yard, queue)
+
+
+def ids(library: Library, *arguments: object) -> list[str]:
+    command = "XREVRANGE" if arguments[0] == "+" else "XRANGE"
+    entries = library.client.ask(command, library.key("stream"), *arguments)
+    return [fields[1].decode() for _, fields in entries]
+
+
+def test_plain_jobs_need_no_other_order_until_one_comes_back() -> None:
+    library = Library(BareGlidemq())
+    for _ in range(20):
+        library.add()
+    held = library.read(count=8)
+    for job_id, entry in held[:5]:
+        library.complete(job_id, entry)
+    library.call(
+        "removeJob",
+        ["job:15", "stream", "scheduled", "completed", "failed", "events", "log:15"], "15",
+    )  # fmt: skip
+    left = [str(at) for at in range(6, 21) if at != 15]
+    assert ids(library, "-", "+") == left
+    assert ids(library, "+", "-", "COUNT", 2) == ["20", "19"]
+    after = library.client.ask("XRANGE", library.key("stream"), "-", "+", "COUNT", 3)[-1][0]
+    assert ids(library, b"(" + after, "+", "COUNT", 2) == ["9", "10"]
+    found = library.call("searchByName", ["stream"], "stream", "send-email", 4, library.p)
+    assert found == [b"6", b"7", b"8", b"9"]
+    roster = library.site.yard.queues["tasks"].roster
+    assert roster is not None
+    assert roster.listings is None
+    parts = ["stream", f"job:{held[6][0]}"]
+    library.call("deferActive", parts, *held[6], "workers")
+    assert ids(library, "-", "+") == ["6", *left[2:], "7"]
+    assert ids(library, "+", "-", "COUNT", 2) == ["7", "20"]
+
+
+def test_what_is_done_does_not_stand_in_the_way_of_what_is_not() -> None:
+    library = Library(BareGlidemq())
+    looked = Looked()
+    for _ in range(1200):
+        library.add()
+    for job_id, entry in library.read(count=1199)[1:]:
+        library.complete(job_id, entry)
+    # Of one that runs since long ago, and one that waits.
+    assert ids(library, "-", "+") == ["1", "1200"]
+    roster = library.site.yard.queues["tasks"].roster
+    assert roster is not None
+    roster.between(0, 1 << 62, 1, looked, is_reversed=False)
+    assert looked.count == 1
