@@ -34,6 +34,7 @@ from jobyard.sessions.glidemq.projection_fields import (
 from jobyard.sessions.glidemq.projection_job import number
 from jobyard.sessions.glidemq.projection_sets import (
     Hidden,
+    ended_at,
     few_members,
     is_scheduled,
     list_active,
@@ -395,6 +396,18 @@ class RestKey(SortedPart):
         left_out = self._left_out()
         page = self._line().page(start, end - start, is_reversed=is_reversed, without=left_out)
         return [resting_member(self._yard, item) for item in page]
+
+    def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
+        """Return the jobs whose ends lie in a range; only of those the ids are looked up."""
+        line = self._line()
+        all_of_them = line.page(
+            0, line.live_count, is_reversed=is_reversed, without=self._left_out()
+        )
+        return [
+            resting_member(self._yard, item)
+            for item in all_of_them
+            if within.holds(ended_at(self._yard, item))
+        ]
 
     def drop_scored(self, members: list[bytes]) -> i64:
         """Show some no more until they end again: whoever does so is about to bring them back."""

@@ -233,8 +233,13 @@ def due_label(yard: Yard, job: Job) -> i64:
 def resting_member(yard: Yard, item: Item) -> Scored:
     """Return a job at rest with the time it came to rest."""
     assert isinstance(item, Outcome)
-    ended_ms = item.ended_ms + yard.journal.wall_offset_ms
-    return bytes_of(glide.id_of(item.job)), float(ended_ms)
+    return bytes_of(glide.id_of(item.job)), ended_at(yard, item)
+
+
+def ended_at(yard: Yard, item: Item) -> float:
+    """Return when a job came to rest, as the score it has."""
+    assert isinstance(item, Outcome)
+    return float(item.ended_ms + yard.journal.wall_offset_ms)
 
 
 def resting_jobs(line: Line) -> list[Job]:

@@ -146,6 +146,46 @@ def test_scores_are_read_by_range(library: Library) -> None:
     assert ask("ZRANGE", key, 0, 0, "WITHSCORES") == [[b"1", float(ts + 1000)]]
 
 
+def test_jobs_at_rest_are_read_by_when_they_ended(library: Library) -> None:
+    ts = library.ts()
+    for _ in range(3):
+        library.add()
+        library.complete(*library.read()[0])
+        library.site.tick(10)
+    ask = library.client.ask
+    key = library.key("completed")
+    assert ask("ZRANGE", key, 0, -1) == [b"1", b"2", b"3"]
+    assert ask("ZREVRANGE", key, 0, 0) == [b"3"]
+    assert ask("ZRANGEBYSCORE", key, ts, f"({ts + 20}") == [b"1", b"2"]
+    assert ask("ZREVRANGEBYSCORE", key, "+inf", ts + 10) == [b"3", b"2"]
+    assert ask("ZCOUNT", key, "-inf", ts + 10) == 2
+    assert ask("ZREM", key, "2") == 1
+    assert ask("ZRANGE", key, 0, -1) == [b"1", b"3"]
+    assert ask("ZRANGE", key, 1, 1) == [b"3"]
+    assert ask("ZRANGEBYSCORE", key, "-inf", "+inf") == [b"1", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        ("-inf", "+inf", 3),
+        ("(0", "+inf", 3),
+        ("-5", "1e300", 3),
+        ("+inf", "-inf", 0),
+        ("1e300", "inf", 0),
+        ("-inf", "-1e300", 0),
+    ],
+)
+def test_any_bounds_are_taken_for_scores(library: Library, low: str, high: str, found: int) -> None:
+    for _ in range(3):
+        library.add(delay=1000)
+    assert len(library.client.ask("ZRANGEBYSCORE", library.key("scheduled"), low, high)) == found
+    half = library.ts() + 1000
+    bounds = (f"{half - 1}.5", f"{half}.5")
+    assert library.client.ask("ZCOUNT", library.key("scheduled"), *bounds) == 3
+    assert library.client.ask("ZCOUNT", library.key("scheduled"), f"{half}.5", "+inf") == 0
+
+
 def test_events_are_followed(library: Library) -> None:
     library.add()
     reader = library.site.connect()
