@@ -68,6 +68,9 @@ KEEP_NOT: Final = 0
 # Jobs that are done and kept for a queue; beyond this the oldest go.
 DONE_KEPT_MAX: Final = 100_000
 
+# Failed attempts are counted up to here, which is what a job has room for.
+ATTEMPTS_COUNTED: Final = (1 << 15) - 1
+
 # How often a worker may fall silent over a job of glide-mq, where no worker says.
 STALLS_MAX: Final = 1
 
@@ -179,7 +182,7 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     act that is counted.
     """
     policy = job.policy
-    attempts: i64 = i64(job.attempts) + 1
+    attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
     if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
@@ -382,7 +385,7 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
     policy = job.policy
     rules = job.queue.rules
     settings = rules.settings if rules is not None else DEFAULTS
-    attempts: i64 = i64(job.attempts) + 1
+    attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     stalls: i64 = job.stalls() + 1
     is_out = 0 < policy.max_attempts <= attempts
     is_last = is_out or stalls >= settings.stalls_max
