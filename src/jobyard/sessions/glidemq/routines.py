@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from jobyard.model.queue import Queue
     from jobyard.sessions.glidemq.call import Call
     from jobyard.sessions.glidemq.session import GlidemqSession
+    from jobyard.wire.resp import Command
 
+_ADD: Final = b"glidemq_addJob"
+_FINISH: Final = b"glidemq_completeAndFetchNext"
 # Behind FCALL, the name of the function and the number of keys.
 _FIRST_KEY: Final = 3
 _ADD_KEYS: Final = 4
@@ -206,6 +209,13 @@ def entry_of(text: bytes) -> i64:
 # -- how they are made -------------------------------------------------------------------------
 
 
+def may_recur(command: Command) -> bool:
+    """Tell whether a request is of a kind of which routines are made."""
+    if command.is_word(0, b"XREADGROUP"):
+        return True
+    return command.arg(1) in (_ADD, _FINISH)
+
+
 def routine_of(call: Call) -> Routine | None:
     """Return the routine of requests like one that was run; None where they are all different."""
     command = call.command
@@ -214,9 +224,9 @@ def routine_of(call: Call) -> Routine | None:
     if command.is_word(0, b"XREADGROUP"):
         return _read_routine(call)
     function = command.arg(1)
-    if function == b"glidemq_addJob":
+    if function == _ADD:
         return _add_routine(call)
-    if function == b"glidemq_completeAndFetchNext":
+    if function == _FINISH:
         return _finish_routine(call)
     return None
 

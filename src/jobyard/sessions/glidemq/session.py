@@ -16,7 +16,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.glidemq import functions
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
-from jobyard.sessions.glidemq.routines import Routine, routine_of
+from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
 from jobyard.sessions.glidemq.words import (
     DISK_FULL,
@@ -249,6 +249,8 @@ class GlidemqSession(Session):
 
     def _learn(self, call: Call) -> None:
         """Make a routine of a request that was run, if more like it may come."""
+        if not may_recur(call.command):
+            return
         self._chances -= 1
         routine = routine_of(call)
         if routine is None:

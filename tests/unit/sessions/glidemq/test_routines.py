@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.sessions.glidemq.routines import entry_of, number_of
+from jobyard.sessions.glidemq.routines import entry_of, may_recur, number_of
+from jobyard.wire.resp import of_arguments
 from tests.support.bare_glidemq import BareClient, BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
@@ -131,6 +132,12 @@ def test_who_says_nothing_twice_has_no_routines() -> None:
     for number in range(200):
         library.add(name=f"job {number}")
     assert library.counts()["waiting"] == 200
+
+
+def test_what_is_no_routine_takes_no_chance_of_one() -> None:
+    asked = [[b"xreadgroup", b"GROUP"], [b"FCALL", b"glidemq_addJob", b"4"]]
+    assert all(may_recur(of_arguments(words)) for words in asked)
+    assert not may_recur(of_arguments([b"FCALL", b"glidemq_promote", b"3"]))
 
 
 def test_another_connection_says_the_password_first() -> None:
