@@ -19,7 +19,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.yard import Yard
-from jobyard.errors import YardFull
+from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import SIDE, Entry
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.side import (
@@ -116,6 +116,9 @@ def _open(yard: Yard, name: bytes, kind: i64, now_ms: i64) -> SideKey:
     """Return the key of that name, made if need be; whoever calls knows that the kind is right."""
     key = find(yard, name, now_ms)
     if key is None:
+        if b"\0" in name:
+            # Who reads the journal takes it for the end of the name.
+            raise Refused("a key has no zero byte")
         key = yard.side.make(name, kind)
         key.is_noted = yard.journal.is_on
         _count(yard, key.weight)

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.sessions.glidemq.keys import KeyName
+from jobyard.sessions.glidemq.keys import KEY_SIZE_MAX, KeyName
 
 JOB_ID_MAX: Final = 256
 
@@ -94,7 +94,9 @@ class Place:
         """Tell whether a key shows another part of the same queue."""
         text = TEXTS[int(part)]
         if text[-1] == _COLON:
-            return key.startswith(self.base + text)
+            # Of what comes behind that nobody looks again: it must be fit for a key.
+            is_fit = len(key) <= KEY_SIZE_MAX and b"\0" not in key
+            return is_fit and key.startswith(self.base + text)
         return key == self.base + text
 
 

@@ -92,6 +92,9 @@ def create(call: Call, queue_name: str) -> None:
     name = call.arg(3)
     if not name or len(name) > NAME_SIZE_MAX:
         raise Wrong(f"ERR the name of a consumer group has 1 to {NAME_SIZE_MAX} bytes here")
+    if b"\0" in name:
+        # It is part of keys, which have none.
+        raise Wrong("ERR the name of a consumer group has no zero byte here")
     if len(names(call.yard.queues.get(queue_name))) >= SUBSCRIPTIONS_MAX:
         raise Wrong(f"ERR a stream has at most {SUBSCRIPTIONS_MAX} consumer groups here")
     cursor = _cursor(call)

@@ -237,3 +237,25 @@ def test_a_long_prefix_is_no_name_of_a_queue() -> None:
     client = opened().client
     said = client.refused("XLEN", "p" * 257 + ":{q}:stream")
     assert said == "ERR the name of a queue has at most 256 characters"
+
+
+# -- groups that subscribe ---------------------------------------------------------------------
+
+
+def test_names_that_become_keys_have_no_zero_byte() -> None:
+    library = opened()
+    stream = library.key("stream")
+    client = library.client
+    said = client.refused("XGROUP", "CREATE", stream, b"fans\0s", "0", "MKSTREAM")
+    assert said == "ERR the name of a consumer group has no zero byte here"
+    client.ask("XGROUP", "CREATE", stream, "fans", "0", "MKSTREAM")
+    library.add()
+    given = client.ask("XREADGROUP", "GROUP", "fans", "c", "STREAMS", stream, ">")
+    entry = given[0][1][0][0]
+    parts = ["stream", "failed", "scheduled", "events", "job:1\0zz", "metrics:failed"]
+    rest = ("1", entry, "boom", library.ts(), 3, 5, "fans", 0, 0, 0, 1)
+    assert library.refused("fail", parts, *rest).startswith("ERR wrong key")
+    parts[4] = "job:1"
+    assert library.call("fail", parts, *rest) == b"retrying"
+    again = Library(library.site.reboot(), "q")
+    assert again.client.ask("HGET", again.key("job:1:sub:fans"), "a") == b"1"
