@@ -143,9 +143,11 @@ def deliver(
     while at < end and len(given) < count:
         stamp = audience.stamp_at(at)
         job = audience.job_at(at)
-        subscription.cursor = stamp
         at += 1
-        if job is None or int(stamp) in subscription.done:
+        if job is None:
+            continue
+        subscription.cursor = stamp
+        if int(stamp) in subscription.done:
             continue
         delivery = Delivery(stamp, job, consumer, now_ms)
         subscription.pending[int(stamp)] = delivery
@@ -188,9 +190,8 @@ def lag(queue: Queue, subscription: Subscription) -> i64:
     return behind
 
 
-def hand_to(subscription: Subscription, delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
+def hand_to(delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
     """Let another consumer have what one was given."""
-    subscription.consumers[consumer] = int(now_ms)
     delivery.consumer = consumer
     delivery.at_ms = now_ms
     delivery.count += 1
@@ -237,7 +238,9 @@ def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: li
         number = int(stamp)
         if number in subscription.pending:
             del subscription.pending[number]
-            above.append(number)
+            # What it is to read once more is not over with this.
+            if stamp <= subscription.cursor:
+                above.append(number)
         elif number in subscription.again:
             repeat = subscription.again[number].repeat
             assert repeat is not None

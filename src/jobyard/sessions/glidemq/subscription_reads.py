@@ -12,7 +12,7 @@ from jobyard.model.side import StreamReader
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.subscriptions import found, write_delivery
+from jobyard.sessions.glidemq.subscriptions import found, is_there, write_delivery
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
 # Longer than any server runs.
@@ -77,7 +77,8 @@ class SubscriberWait(Blocked):
         for at in range(len(reading.keys)):
             queue, subscription = subscribed[at]
             if reading.ids[at] != NEW:
-                answer.append((reading.keys[at], self._own(subscription, reading.ids[at])))
+                own = self._own(subscription, reading.ids[at], now_ms)
+                answer.append((reading.keys[at], own))
                 continue
             given = self._deliver(queue, subscription, now_ms)
             if given:
@@ -95,15 +96,20 @@ class SubscriberWait(Blocked):
             verbs.acknowledge(yard, queue, subscription, [one.stamp for one in given])
         return given
 
-    def _own(self, subscription: Subscription, text: bytes) -> list[Delivery]:
+    def _own(self, subscription: Subscription, text: bytes, now_ms: i64) -> list[Delivery]:
+        """Return what the consumer has, which is given to it once more."""
         after = entry_id(text)
         consumer = bytes_of(self._reading.consumer)
+        subscription.consumers[consumer] = int(now_ms)
         own = [
             one
             for one in subscription.deliveries()
             if one.stamp > after and one.consumer == consumer
-        ]
-        return own[: int(self._reading.count)]
+        ][: int(self._reading.count)]
+        for one in own:
+            if is_there(one):
+                verbs.hand_to(one, consumer, now_ms)
+        return own
 
     def _write(self, answer: list[tuple[bytes, list[Delivery]]]) -> None:
         call = self._call

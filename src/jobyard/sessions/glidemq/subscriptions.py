@@ -206,19 +206,20 @@ def xautoclaim(call: Call, queue: Queue | None) -> None:
     subscription = found(queue, call.arg(2))
     assert queue is not None
     asked = AutoClaim(call)
+    subscription.consumers[asked.consumer] = int(call.now_ms)
     claimed: list[Delivery] = []
     gone: list[i64] = []
     cursor = b"0-0"
     for delivery in subscription.deliveries():
         if delivery.stamp < asked.low or idle_ms(delivery, call.now_ms) < asked.least_ms:
             continue
-        if len(claimed) == asked.count:
+        if len(claimed) + len(gone) == asked.count:
             cursor = entry_text(delivery.stamp)
             break
         if not is_there(delivery):
             gone.append(delivery.stamp)
             continue
-        verbs.hand_to(subscription, delivery, asked.consumer, call.now_ms)
+        verbs.hand_to(delivery, asked.consumer, call.now_ms)
         if asked.is_short:
             delivery.count -= 1
         claimed.append(delivery)
@@ -236,6 +237,7 @@ def xclaim(call: Call, queue: Queue | None) -> None:
     subscription = found(queue, call.arg(2))
     assert queue is not None
     asked = Claim(call)
+    subscription.consumers[asked.consumer] = int(call.now_ms)
     claimed: list[Delivery] = []
     gone: list[i64] = []
     for stamp in asked.stamps:
@@ -245,7 +247,7 @@ def xclaim(call: Call, queue: Queue | None) -> None:
         if not is_there(delivery):
             gone.append(stamp)
             continue
-        verbs.hand_to(subscription, delivery, asked.consumer, call.now_ms)
+        verbs.hand_to(delivery, asked.consumer, call.now_ms)
         if asked.is_short:
             delivery.count -= 1
         if asked.times >= 0:

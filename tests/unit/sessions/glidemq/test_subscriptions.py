@@ -215,6 +215,39 @@ def test_groups_and_consumers_are_told_of(library: Library) -> None:
     assert len(ask("XINFO", "GROUPS", mails.stream)) == 3
 
 
+def test_a_consumer_is_known_by_whatever_it_asks_for(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    ask = library.client.ask
+    mails.fellow("c2").read(start="0")
+    ask("XCLAIM", mails.stream, "mails", "c3", 0, "1-1")
+    ask("XAUTOCLAIM", mails.stream, "mails", "c4", 0, "0")
+    told = ask("XINFO", "CONSUMERS", mails.stream, "mails")
+    assert [one[1] for one in told] == [b"c2", b"c3", b"c4"]
+
+
+def test_what_is_told_again_counts_as_given_again(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    library.add()
+    mails.read()
+    library.site.tick(40)
+    mails.read(start="0")
+    [row] = library.client.ask("XPENDING", mails.stream, "mails", "-", "+", 9)
+    assert row[2:] == [0, 2]
+
+
+def test_a_group_that_goes_back_reads_what_it_had_acknowledged(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    library.add()
+    library.add()
+    [(_, first), (_, second)] = mails.read()
+    mails.ack(first)
+    library.client.ask("XGROUP", "SETID", mails.stream, "mails", "0")
+    # It was given before, and is still to be read again.
+    assert mails.ack(second) == 1
+    assert mails.ids() == ["1", "2"]
+    assert mails.pending()[0] == 2
+
+
 def test_what_a_forgotten_consumer_had_is_given_to_others(library: Library) -> None:
     mails = Subscriber(library, "mails").create()
     library.add()
