@@ -157,6 +157,9 @@ class RandomResp:
         pick = self.random.random()
         if pick < 0.2:
             return self.function(self.random.choice(("addJob", "addJob", "addFlow", "promote")))
+        if pick < 0.21:
+            start = self.random.choice(("0", "$", *self.held.values()))
+            return ["XGROUP", "CREATE", "glide:{q}:stream", "mails", start, "MKSTREAM"]
         if pick < 0.3:
             words = [self._slip(word, 0.01) for word in self._fill(READ)]
             return ["XREADGROUP", *words]
@@ -206,7 +209,8 @@ class RandomResp:
         choices: dict[str, object] = {
             "k": f"glide:{{{draw.choice('qqqqr')}}}:{draw.choice(PARTS)}",
             "i": draw.choice(INTEGERS), "f": draw.choice(FLOATS), "t": draw.choice(TEXTS),
-            "e": draw.choice(IDS), "o": draw.choice(OPTIONS), "g": "workers",
+            "e": draw.choice(IDS), "o": draw.choice(OPTIONS),
+            "g": draw.choice(("workers", "workers", "mails")),
             "c": draw.choice(("w1", "w2")), "n": draw.choice((0, 0, 0, 1, 2, 3, 50, 1000)),
             "s": self.wall_ms + draw.choice((0, 0, 0, 1, 60_000, -5)), "j": job_id,
             "r": draw.choice(("0", "true", "count", "age_count", "")),
