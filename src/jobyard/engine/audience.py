@@ -121,7 +121,6 @@ def deliver(
 ) -> list[Delivery]:
     """Give a consumer up to `count` entries that no other of its subscription has."""
     audience = audience_of(queue)
-    subscription.consumers[consumer] = int(now_ms)
     if audience.late or audience.orphans:
         _catch_up(yard, queue, audience, now_ms)
     if _is_paused(queue, now_ms):

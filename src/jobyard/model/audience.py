@@ -23,6 +23,8 @@ from jobyard.model.shelves import STREAM
 if TYPE_CHECKING:
     from jobyard.model.side import StreamReader
 
+# Consumers that are remembered though they have nothing; each start of a worker is another.
+_CONSUMERS_MAX: Final = 1000
 # How many entries that are gone an index may hold at the least before they are swept.
 _SLACK: Final = 64
 
@@ -83,6 +85,21 @@ class Subscription:
         self.again: dict[int, Delivery] = {}
         # When each was heard of last.
         self.consumers: dict[bytes, int] = {}
+
+    def hear(self, consumer: bytes, now_ms: i64) -> None:
+        """Take note that a consumer asked for something."""
+        # Those heard of last stand last.
+        self.consumers.pop(consumer, None)
+        self.consumers[consumer] = int(now_ms)
+        if len(self.consumers) > 2 * _CONSUMERS_MAX:
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Forget the consumers that have nothing but for those heard of last."""
+        busy = {delivery.consumer for delivery in self.deliveries()}
+        idle = [name for name in self.consumers if name not in busy]
+        for name in idle[: max(len(idle) - _CONSUMERS_MAX, 0)]:
+            del self.consumers[name]
 
     def find(self, stamp: i64) -> Delivery | None:
         """Return what was given under a stamp."""

@@ -12,7 +12,7 @@ from jobyard.model.side import StreamReader
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.subscriptions import found, is_there, write_delivery
+from jobyard.sessions.glidemq.subscriptions import found, hear, is_there, write_delivery
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
 # Longer than any server runs.
@@ -72,6 +72,7 @@ class SubscriberWait(Blocked):
             queue = self._call.yard.queues.get(name)
             subscription = found(queue, reading.group)
             assert queue is not None
+            hear(subscription, bytes_of(reading.consumer), now_ms)
             subscribed.append((queue, subscription))
         answer: list[tuple[bytes, list[Delivery]]] = []
         for at in range(len(reading.keys)):
@@ -100,7 +101,6 @@ class SubscriberWait(Blocked):
         """Return what the consumer has, which is given to it once more."""
         after = entry_id(text)
         consumer = bytes_of(self._reading.consumer)
-        subscription.consumers[consumer] = int(now_ms)
         own = [
             one
             for one in subscription.deliveries()

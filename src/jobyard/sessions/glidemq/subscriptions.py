@@ -46,6 +46,13 @@ def found(queue: Queue | None, name: bytes) -> Subscription:
     return subscription
 
 
+def hear(subscription: Subscription, consumer: bytes, now_ms: i64) -> None:
+    """Take note that a consumer asks for something, if it has a name that may be remembered."""
+    if len(consumer) > NAME_SIZE_MAX:
+        raise Wrong(f"ERR the name of a consumer has at most {NAME_SIZE_MAX} bytes here")
+    subscription.hear(consumer, now_ms)
+
+
 def names(queue: Queue | None) -> list[bytes]:
     """Return what all such groups of a queue are called."""
     if queue is None or queue.audience is None:
@@ -123,7 +130,7 @@ def xgroup(call: Call, queue: Queue | None) -> None:
         write_ok(call.out)
     elif call.is_word(1, b"CREATECONSUMER") and call.count() == 5:
         is_new = call.arg(4) not in subscription.consumers
-        subscription.consumers.setdefault(call.arg(4), int(call.now_ms))
+        hear(subscription, call.arg(4), call.now_ms)
         write_integer(call.out, 1 if is_new else 0)
     elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
         count = verbs.drop_consumer(call.yard, queue, subscription, call.arg(4), call.now_ms)
@@ -206,7 +213,7 @@ def xautoclaim(call: Call, queue: Queue | None) -> None:
     subscription = found(queue, call.arg(2))
     assert queue is not None
     asked = AutoClaim(call)
-    subscription.consumers[asked.consumer] = int(call.now_ms)
+    hear(subscription, asked.consumer, call.now_ms)
     claimed: list[Delivery] = []
     gone: list[i64] = []
     cursor = b"0-0"
@@ -237,7 +244,7 @@ def xclaim(call: Call, queue: Queue | None) -> None:
     subscription = found(queue, call.arg(2))
     assert queue is not None
     asked = Claim(call)
-    subscription.consumers[asked.consumer] = int(call.now_ms)
+    hear(subscription, asked.consumer, call.now_ms)
     claimed: list[Delivery] = []
     gone: list[i64] = []
     for stamp in asked.stamps:

@@ -63,7 +63,7 @@ def test_names_and_numbers_of_groups_are_bounded(library: Library) -> None:
     assert library.client.refused("XGROUP", "CREATE", stream, "", "$", "MKSTREAM")
     assert library.client.refused("XGROUP", "CREATE", stream, "g" * 1025, "$", "MKSTREAM")
     for each in range(1000):
-        Subscriber(library, f"g{each}").create()
+        library.client.ask("XGROUP", "CREATE", stream, f"g{each}", "$", "MKSTREAM")
     assert library.client.refused("XGROUP", "CREATE", stream, "one-more", "$")
 
 
@@ -223,6 +223,14 @@ def test_a_consumer_is_known_by_whatever_it_asks_for(library: Library) -> None:
     ask("XAUTOCLAIM", mails.stream, "mails", "c4", 0, "0")
     told = ask("XINFO", "CONSUMERS", mails.stream, "mails")
     assert [one[1] for one in told] == [b"c2", b"c3", b"c4"]
+
+
+def test_a_consumer_with_too_long_a_name_is_refused(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    long = "c" * 1025
+    assert library.client.refused("XCLAIM", mails.stream, "mails", long, 0, "1-1")
+    assert library.client.refused(*mails.fellow(long).command(1))
+    assert library.client.ask("XINFO", "CONSUMERS", mails.stream, "mails") == []
 
 
 def test_what_is_told_again_counts_as_given_again(library: Library) -> None:
