@@ -125,6 +125,7 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
     elif lease.terms.door != GLIDE or (not lease.terms.is_list and entry != entry_of(job)):
         return IS_BUSY
     lease.beat_ms = now_ms
+    lease.is_renewed = True
     return IS_REVOKED if is_revoked(job) else ACTIVE
 
 

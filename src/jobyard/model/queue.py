@@ -48,6 +48,7 @@ class Lease(Item):
         # Until when the holder has it for sure; `sort_key` may be sooner, if the run may not last.
         self.until_ms: i64 = now_ms + ttl_ms
         self.beat_ms: i64 = now_ms
+        # Whether its holder was heard of since.
         self.is_renewed: bool = False
 
 

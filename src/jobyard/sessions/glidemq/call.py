@@ -110,3 +110,6 @@ class Blocked:
     def leave(self) -> None:
         """Wait nowhere any more."""
         raise NotImplementedError
+
+    def stand_aside(self, consumer: str) -> None:
+        """Take no job any more for a worker of that name, and wait on."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.sessions.glidemq.events import Events
-from jobyard.sessions.glidemq.keys import KeyName, parse_key, refuse_family, side_kind
+from jobyard.sessions.glidemq.keys import WORKER, KeyName, parse_key, refuse_family, side_kind
+from jobyard.sessions.glidemq.places import text_of
 from jobyard.sessions.glidemq.projection_streams import Husks
 from jobyard.sessions.glidemq.projections import QueueProjections
 from jobyard.sessions.glidemq.promoter import Promoter, Register
@@ -81,6 +82,17 @@ class GlidemqDoor(Register):
     def is_open(self, session_id: int) -> bool:
         """Tell whether a session is still there."""
         return session_id in self.sessions
+
+    def sign_off(self, key: bytes, now_ms: i64) -> None:
+        """Let a worker go whose registration was deleted: that is the last it does."""
+        name = parse_key(key)
+        readers = self.promoter.groups.get(name.queue)
+        if readers is None or name.family != WORKER:
+            return
+        consumer = text_of(name.rest)
+        session = self.sessions.get(readers.pop(consumer, -1))
+        if session is not None:
+            session.dismiss(consumer, now_ms)
 
     def is_right(self, password: bytes) -> bool:
         """Tell whether this is the password, in the same time whatever is said."""

@@ -22,6 +22,8 @@ from jobyard.wire.resp_write import (
 SIDE_AREA: Final = 1 << 62
 SCAN_COUNT: Final = 10
 SCAN_MAX: Final = 10_000
+# In every key by which a worker is registered.
+_WORKER_PART: Final = b"}:w:"
 
 
 def type_of(call: Call) -> None:
@@ -49,6 +51,9 @@ def delete(call: Call) -> None:
     for key in keys:
         if key is not None and key.kind() != NO_KIND and key.delete():
             count += 1
+    for name in call.args(1):
+        if _WORKER_PART in name:
+            call.door.sign_off(name, call.now_ms)
     write_integer(call.out, count)
 
 

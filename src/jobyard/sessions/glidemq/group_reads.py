@@ -150,12 +150,23 @@ class GroupWait(Blocked, Holder):
         write_found(self._call.out, self._call.proto, [(key, jobs)])
         return True
 
+    def stand_aside(self, consumer: str) -> None:
+        """Take no job any more if it is that worker who waits."""
+        if self._reading.consumer == consumer:
+            self._leave_line()
+
     def give_up(self) -> None:
         """Answer that none came."""
         write_nil_array(self._call.out, self._call.proto)
 
     def leave(self) -> None:
         """Stand in no line any more, and give back what was not told."""
+        self._leave_line()
+        for queue in self._queues:
+            drop_watch(self._call.yard, queue)
+        self._queues = []
+
+    def _leave_line(self) -> None:
         yard = self._call.yard
         if self._waiter is not None:
             cancel_wait(yard, self._waiter)
@@ -164,6 +175,3 @@ class GroupWait(Blocked, Holder):
         self._lease = None
         if lease is not None and lease.job.lease is lease:
             give_back(yard, lease.job, yard.now_ms)
-        for queue in self._queues:
-            drop_watch(yard, queue)
-        self._queues = []

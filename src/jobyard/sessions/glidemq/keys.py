@@ -17,9 +17,12 @@ PREFIX: Final = b"glide"
 KEY_SIZE_MAX: Final = 4096
 NAME_SIZE_MAX: Final = 256
 
+# Of keys by which workers are registered, under the names they read with.
+WORKER: Final = b"w"
+
 # Families of keys that are kept as they were set, and the kind each must be of.
 SIDE_FAMILIES: Final = {
-    b"w": STRING,
+    WORKER: STRING,
     b"schedulers": HASH,
     b"jstream": STREAM,
     b"signals": LIST,

@@ -422,6 +422,18 @@ class GlidemqSession(Session):
             self._give_up(blocked)
         self.peer.stirred()
 
+    def dismiss(self, consumer: str, now_ms: i64) -> None:
+        """Give no more jobs to a worker that signed off, and take back what it never began.
+
+        A reading of it waits on: answered now, it would look for jobs elsewhere before it goes.
+        """
+        if self._blocked is not None:
+            self._blocked.stand_aside(consumer)
+        unbegun = [
+            lease for lease in self.handed if lease.terms.label == consumer and not lease.is_renewed
+        ]
+        untake(self.door.yard, unbegun, now_ms)
+
     def _give_up(self, blocked: Blocked) -> None:
         blocked.give_up()
         self.wait_for(self.door.yard.journal.appended)

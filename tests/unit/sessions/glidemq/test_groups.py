@@ -71,6 +71,42 @@ def test_a_worker_that_leaves_takes_nothing_with_it(library: Library) -> None:
     }  # fmt: skip
 
 
+def test_a_worker_that_signs_off_is_given_nothing_more(library: Library) -> None:
+    reader = library.site.connect()
+    block(library, reader, 5000)
+    library.client.ask("SET", library.key("w:w2"), "{}")
+    assert library.client.ask("DEL", library.key("w:w2")) == 1
+    library.add()
+    assert library.state("1") == "active", "it is not the one who went"
+    reader.hear()
+    block(library, reader, 5000)
+    library.client.ask("SET", library.key("w:w1"), "{}")
+    assert library.client.ask("UNLINK", library.key("w:w1"), library.key("w:w9")) == 1
+    library.add()
+    assert library.state("2") == "waiting"
+    library.site.tick(4999)
+    assert reader.hear() == []
+    library.site.tick(1)
+    assert reader.hear() == [None]
+    block(library, reader, 5000)
+    assert len(reader.hear()) == 1, "who comes back is served"
+
+
+def test_what_a_worker_never_began_goes_back_when_it_signs_off(library: Library) -> None:
+    reader = library.site.connect()
+    for _ in range(3):
+        library.add()
+    block(library, reader, 5000, count=3)
+    [[[_, taken]]] = reader.hear()
+    (begun, _), (done, _), _ = taken
+    library.activate("1", begun.decode())
+    library.complete("2", done.decode())
+    library.client.ask("DEL", library.key("w:w1"))
+    assert [library.state(name) for name in "123"] == ["active", "completed", "waiting"]
+    assert "stalledCount" not in library.job("3")
+    assert [name for name, _ in library.read("w2", 5)] == ["3"]
+
+
 def test_workers_are_served_in_turn_and_at_many_streams(library: Library) -> None:
     other = Library(library.site, "other")
     first, second = library.site.connect(), library.site.connect()
