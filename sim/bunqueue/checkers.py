@@ -129,7 +129,8 @@ def _check_names(yard: Yard, jobs: list[Job]) -> None:
             raise Violation("names", f"two jobs are called {name}")
         if name:
             custom[name] = int(job.id)
-    found = {name: int(job.id) for name, job in yard.names.custom.items()}
+    names = yard.names.custom | yard.names.glide
+    found = {name: int(job.id) for name, job in names.items()}
     if found != custom:
         raise Violation("names", f"custom ids {found}, not {custom}")
 

@@ -147,7 +147,7 @@ def tables_of(yard: Yard) -> dict[str, object]:
                     rules[f"{queue.name} {group.name}"] = group.encode()
     return {
         "rules": {name: rule for name, rule in rules.items() if rule != _DEFAULT_RULES},
-        "custom": {name: int(job.id) for name, job in names.custom.items()},
+        "custom": {name: int(job.id) for name, job in (names.custom | names.glide).items()},
         "dependents": {
             child: sorted(int(job.id) for job in jobs) for child, jobs in names.dependents.items()
         },

@@ -403,7 +403,7 @@ class GlideState:
             self.jobs[number] = job
             if job.wish.custom:
                 name = glide_key(found.queue, job.id)
-                if yard.names.custom.get(name) is not found:
+                if yard.names.glide.get(name) is not found:
                     raise Violation("names", f"{job} is not found by its id")
         # Numbers of jobs that were lost before anybody heard of them may be issued again.
         self.gone = {n: job for n, job in known.items() if n < yard.journal.next_id}
