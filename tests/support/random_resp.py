@@ -114,10 +114,13 @@ KEYS: Final[dict[str, str]] = {
     "rateLimitGroupExternal": "ratelimited events", "suspend": "job:# stream events suspended",
     "signal": "job:# stream events suspended signals:#",
     "sweepSuspended": "suspended events failed metrics:failed", "checkBudget": "budget:f",
-    "recordUsageAndCheckBudget": "budget:f",
+    "recordUsageAndCheckBudget": "budget:f", "updateFlowBudget": "budget:f",
+    "popListsReserve": "priority lifo list-active", "updateJobFields": "job:# events",
+    "retryJob": "job:# failed scheduled", "trimBroadcast": "stream completed failed scheduled",
+    "casSchedulerEntry": "schedulers",
 }  # fmt: skip
 # What leaves little for others to do.
-STOPPING: Final = frozenset({"pause", "drain", "removeJob", "clean"})
+STOPPING: Final = frozenset({"pause", "drain", "removeJob", "clean", "trimBroadcast"})
 
 # What arguments of functions are, where any word would be refused: as above; n: a small number,
 # s: the time, j: the id of a job, r: how results are kept.
@@ -141,6 +144,8 @@ ARGUMENTS: Final[dict[str, str]] = {
     "rateLimitGroup": "j e g n s w:0 w:fail|requeue n w:replace|max",
     "rateLimitGroupExternal": "w:k|l n s w:replace|max", "suspend": "j e g s t n",
     "signal": "j t t s", "sweepSuspended": "s g", "recordUsageAndCheckBudget": "t t f f t t",
+    "updateFlowBudget": "t f (tf)", "popListsReserve": "n", "updateJobFields": "j t t t t (tt)",
+    "retryJob": "j s", "trimBroadcast": "n s", "casSchedulerEntry": "t t t",
 }  # fmt: skip
 
 

@@ -305,13 +305,19 @@ def retry_jobs(yard: Yard, queue: Queue, count: i64, now_ms: i64) -> list[Job]:
     jobs: list[Job] = []
     for job in _at_rest(queue.dead, count):
         try:
-            revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
+            retry(yard, job, now_ms)
         except StorageFull:
             if not jobs:
                 raise
             break
         jobs.append(job)
     return jobs
+
+
+def retry(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Bring back a job that failed; it is staged."""
+    yard.now_ms = max(yard.now_ms, now_ms)
+    revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
 
 
 def clean(

@@ -9,7 +9,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine import glide, side
+from jobyard.engine import glide, glide_move, side
 from jobyard.engine.glide import Adding
 from jobyard.engine.glide_flows import Child, Tie
 from jobyard.engine.glide_flows import add_flow as put_flow
@@ -64,8 +64,18 @@ def add_job(call: Fcall) -> None:
     adding.scheduler = call.text(19)
     _tie_to(adding, parent, place)
     job = _add(call, place, adding, is_quiet=call.is_set(20))
-    if job is not None:
-        call.answer(glide.id_of(job))
+    if job is None:
+        return
+    if call.args_count > 21:
+        _note_budget(call, [job], 21)
+    call.answer(glide.id_of(job))
+
+
+def _note_budget(call: Fcall, jobs: list[Job], at: i64) -> None:
+    """Note of new jobs which budget is theirs, as later clients ask for with the jobs."""
+    if call.arg(at):
+        for job in jobs:
+            glide_move.set_fields(call.yard, job, {b"budgetKey": call.arg(at)})
 
 
 def _check_keys(call: Fcall, first: i64) -> Place:
@@ -244,7 +254,8 @@ def add_flow(call: Fcall) -> None:
         raise Wrong("ERR wrong number of keys")
     ties_at = _PARENT_ARGS + count * _CHILD_ARGS
     ties_count = call.number_or(ties_at, 0, "numExtraDeps")
-    if call.args_count not in (ties_at, ties_at + 1 + ties_count):
+    budget_at = ties_at + 1 + ties_count
+    if call.args_count not in (ties_at, budget_at, budget_at + 1):
         raise Wrong("ERR wrong number of arguments")
     place = _check_keys(call, 0)
     parent = _read_parent(call)
@@ -278,6 +289,7 @@ def add_flow(call: Fcall) -> None:
         else:
             _answer_json(call, [text])
         return
+    _note_budget(call, jobs, budget_at)
     _answer_json(call, [glide.id_of(job) for job in jobs])
 
 

@@ -7,10 +7,11 @@ from mypy_extensions import i64
 from jobyard.engine import glide, glide_move, side
 from jobyard.errors import NotFound
 from jobyard.model.extra import Outcome
-from jobyard.model.job import DELAYED, READY, Job
+from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK
+from jobyard.model.side import STREAM
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_add import PRIORITY_MAX
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
@@ -35,6 +36,14 @@ def _check_keys(call: Fcall, place: Place, parts: tuple[int, ...]) -> None:
         at += 1
 
 
+def _check_lists(call: Fcall, place: Place, at: i64) -> None:
+    """See that the keys from `at` on, if there are any, are those of the lists."""
+    if call.keys_count > at:
+        call.same_queue(at, places.LIFO, place)
+    if call.keys_count > at + 1:
+        call.same_queue(at + 1, places.PRIORITY, place)
+
+
 def remove_job(call: Fcall) -> None:
     """Remove a job in whatever state."""
     place = call.place(0, places.JOB)
@@ -50,6 +59,7 @@ def remove_job(call: Fcall) -> None:
             places.LOG,
         ),
     )
+    _check_lists(call, place, 7)
     job = job_at(call, 0)
     if job is None:
         call.answer_number(0)
@@ -98,10 +108,7 @@ def drain(call: Fcall) -> None:
     """Remove all jobs that wait, and if asked for those that are to come later."""
     place = call.place(0, places.STREAM)
     _check_keys(call, place, (places.SCHEDULED, places.EVENTS, places.ID))
-    if call.keys_count > 4:
-        call.same_queue(4, places.LIFO, place)
-    if call.keys_count > 5:
-        call.same_queue(5, places.PRIORITY, place)
+    _check_lists(call, place, 4)
     check_group(call.arg(1))
     queue = call.yard.queues.get(place.queue_name)
     count: i64 = 0
@@ -133,10 +140,63 @@ def retry_jobs(call: Fcall) -> None:
     call.answer_number(retried)
 
 
+def retry_job(call: Fcall) -> None:
+    """Bring one dead job back."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.FAILED, places.SCHEDULED))
+    call.number(1, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    if job.state != DEAD:
+        call.answer("error:not_failed")
+        return
+    glide_move.retry(call.yard, job, call.now_ms)
+    call.answer("ok")
+
+
+def update_job_fields(call: Fcall) -> None:
+    """Set fields of a job that is there, and tell so if asked."""
+    place = call.place(0, places.JOB)
+    _check_keys(call, place, (places.EVENTS,))
+    if call.args_count % 2 == 0:
+        raise Wrong("ERR wrong number of arguments")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer_number(0)
+        return
+    parts = [call.arg(at) for at in range(3, int(call.args_count))]
+    if parts:
+        fields = dict(zip(parts[::2], parts[1::2], strict=True))
+        call.door.keyed(call.key(0), call.now_ms).set_fields(fields)
+    if call.arg(1):
+        more = [b"data", call.arg(2)]
+        call.events.tell(job.queue, call.arg(1), bytes_of(glide.id_of(job)), more, call.now_ms)
+    call.answer_number(1)
+
+
+def trim_broadcast(call: Fcall) -> None:
+    """Let the oldest messages of a stream go; count them."""
+    place = call.place(0, places.STREAM)
+    _check_keys(call, place, (places.COMPLETED, places.FAILED, places.SCHEDULED))
+    most = call.number(0, NUMBER_MAX, "maxLen")
+    call.number(1, TIME_MAX, "timestamp")
+    key = call.door.keyed(call.key(0), call.now_ms)
+    count: i64 = 0
+    if key.kind() == STREAM:
+        before = key.entries_count()
+        if before > most:
+            key.drop_oldest(before - most)
+            count = before - key.entries_count()
+    call.answer_number(count)
+
+
 def revoke(call: Fcall) -> None:
     """Let a job not run any more; of one that runs, only remember that."""
     place = call.place(0, places.JOB)
     _check_keys(call, place, (places.STREAM, places.SCHEDULED, places.FAILED, places.EVENTS))
+    _check_lists(call, place, 5)
     call.number(1, TIME_MAX, "timestamp")
     job = job_at(call, 0)
     if job is None:

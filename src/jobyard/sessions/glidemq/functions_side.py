@@ -76,6 +76,18 @@ def renew_lock(call: Fcall) -> None:
     call.answer_number(1 if is_own else 0)
 
 
+# -- schedules -----------------------------------------------------------------------------------
+
+
+def cas_scheduler_entry(call: Fcall) -> None:
+    """Write a schedule if it is still what the caller has read, "" for none."""
+    key = _hash(call, b"schedulers")
+    known = _table(call.yard, key, call.now_ms).get(call.arg(0), b"")
+    if known == call.arg(1):
+        side.set_fields(call.yard, key, {call.arg(0): call.arg(2)}, call.now_ms)
+    call.answer_number(1 if known == call.arg(1) else 0)
+
+
 # -- a worker's own rate -----------------------------------------------------------------------
 
 
@@ -154,6 +166,28 @@ def record_usage_and_check_budget(call: Fcall) -> None:
     if news:
         side.set_fields(call.yard, key, news, call.now_ms)
     call.answer("exceeded" if b"exceeded" in news else "ok")
+
+
+def update_flow_budget(call: Fcall) -> None:
+    """Change what a flow may use, and tell whether it has used more."""
+    key = _hash(call, b"budget")
+    if call.args_count % 2 != 0:
+        raise Wrong("ERR wrong number of arguments")
+    found = side.find(call.yard, key, call.now_ms)
+    if found is None:
+        call.answer("no_budget")
+        return
+    parts = [call.arg(at) for at in range(int(call.args_count))]
+    asked = dict(zip(parts[::2], parts[1::2], strict=True))
+    news = {name: value for name, value in asked.items() if value}
+    table = {name: value for name, value in found.table.items() if asked.get(name) != b""} | news
+    limits = _numbers(table.get(b"maxTokens", b"")), _numbers(table.get(b"maxCosts", b""))
+    is_over = _is_over(table, limits[0], limits[1])
+    news[b"exceeded"] = b"1" if is_over else b"0"
+    # The field that says so stands in any case: the key does not go with those that do.
+    side.set_fields(call.yard, key, news, call.now_ms)
+    side.drop_fields(call.yard, found, [name for name, value in asked.items() if not value])
+    call.answer("exceeded" if is_over else "ok")
 
 
 def _add(table: dict[bytes, bytes], news: dict[bytes, bytes], field: bytes, more: float) -> None:

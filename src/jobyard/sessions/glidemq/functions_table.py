@@ -40,7 +40,7 @@ class Function:
 
 FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_version": Function(functions_add.version, (0, 1), (0, 0)),
-    b"glidemq_addJob": Function(functions_add.add_job, (4, 5), (17, 21)),
+    b"glidemq_addJob": Function(functions_add.add_job, (4, 5), (17, 22)),
     b"glidemq_dedup": Function(functions_add.dedup, (5, 6), (20, 23)),
     b"glidemq_addFlow": Function(functions_add.add_flow, (4, MANY), (9, MANY)),
     b"glidemq_pause": Function(functions_add.pause, (2, 2), (0, 0)),
@@ -50,18 +50,18 @@ FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_popLists": Function(functions_work.pop_lists, (2, 3), (1, 1)),
     b"glidemq_rpopAndReserve": Function(functions_work.rpop_and_reserve, (4, 4), (1, 2)),
     b"glidemq_checkConcurrency": Function(functions_work.check_concurrency, (3, 3), (1, 1)),
-    b"glidemq_moveToActive": Function(functions_work.move_to_active, (1, 2), (1, 5)),
+    b"glidemq_moveToActive": Function(functions_work.move_to_active, (1, 2), (1, 6)),
     b"glidemq_completeAndFetchNext": Function(
         functions_work.complete_and_fetch_next, (5, 9), (9, 19)
     ),
     b"glidemq_complete": Function(functions_work.complete, (4, 9), (8, 13)),
-    b"glidemq_fail": Function(functions_work.fail, (5, 6), (10, 11)),
-    b"glidemq_deferActive": Function(functions_work.defer_active, (2, 3), (3, 6)),
-    b"glidemq_reclaimStalled": Function(functions_work.reclaim_stalled, (2, 2), (6, 8)),
+    b"glidemq_fail": Function(functions_work.fail, (5, 6), (10, 14)),
+    b"glidemq_deferActive": Function(functions_work.defer_active, (2, 3), (3, 7)),
+    b"glidemq_reclaimStalled": Function(functions_work.reclaim_stalled, (2, 2), (6, 11)),
     b"glidemq_reclaimStalledListJobs": Function(
-        functions_work.reclaim_stalled_list_jobs, (2, 2), (4, 5)
+        functions_work.reclaim_stalled_list_jobs, (2, 2), (4, 6)
     ),
-    b"glidemq_healListActive": Function(functions_work.heal_list_active, (1, 1), (0, 0)),
+    b"glidemq_healListActive": Function(functions_work.heal_list_active, (1, 1), (0, 2)),
     b"glidemq_getActiveListJobIds": Function(
         functions_work.get_active_list_job_ids, (1, 1), (2, 2)
     ),
@@ -70,11 +70,11 @@ FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_renewLock": Function(functions_side.renew_lock, (1, 1), (2, 2)),
     b"glidemq_rateLimit": Function(functions_side.rate_limit, (2, 2), (3, 3)),
     b"glidemq_promoteRateLimited": Function(functions_lane.promote_rate_limited, (2, 2), (1, 1)),
-    b"glidemq_removeJob": Function(functions_manage.remove_job, (7, 7), (1, 1)),
+    b"glidemq_removeJob": Function(functions_manage.remove_job, (7, 9), (1, 1)),
     b"glidemq_clean": Function(functions_manage.clean, (3, 3), (2, 2)),
     b"glidemq_drain": Function(functions_manage.drain, (4, 6), (2, 2)),
     b"glidemq_retryJobs": Function(functions_manage.retry_jobs, (4, 4), (2, 2)),
-    b"glidemq_revoke": Function(functions_manage.revoke, (5, 5), (2, 3)),
+    b"glidemq_revoke": Function(functions_manage.revoke, (5, 7), (2, 3)),
     b"glidemq_changePriority": Function(functions_manage.change_priority, (4, 4), (2, 3)),
     b"glidemq_changeDelay": Function(functions_manage.change_delay, (4, 4), (3, 4)),
     b"glidemq_promoteJob": Function(functions_manage.promote_job, (4, 4), (1, 1)),
@@ -96,6 +96,13 @@ FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_recordUsageAndCheckBudget": Function(
         functions_side.record_usage_and_check_budget, (1, 1), (6, 6)
     ),
+    # What clients after version 93 call and have no older way for.
+    b"glidemq_popListsReserve": Function(functions_work.pop_lists, (2, 3), (1, 1)),
+    b"glidemq_updateJobFields": Function(functions_manage.update_job_fields, (2, 2), (3, MANY)),
+    b"glidemq_retryJob": Function(functions_manage.retry_job, (3, 3), (2, 2)),
+    b"glidemq_trimBroadcast": Function(functions_manage.trim_broadcast, (4, 4), (2, 2)),
+    b"glidemq_casSchedulerEntry": Function(functions_side.cas_scheduler_entry, (1, 1), (3, 3)),
+    b"glidemq_updateFlowBudget": Function(functions_side.update_flow_budget, (1, 1), (0, MANY)),
 }
 
 

@@ -349,12 +349,21 @@ def fail(call: Fcall) -> None:
         return
     reason = call.arg(2).decode("utf-8", "replace")
     entry = call.text(1)
+    told = "retrying"
+    call.events.is_quiet = call.is_set(11)
     try:
-        call.answer(
-            glide_end.fail(call.yard, job, entry, reason, attempts, backoff_ms, keep, call.now_ms)
-        )
+        if call.is_set(13):
+            # A limit held it up: that is no attempt.
+            glide_end.defer(call.yard, job, entry, backoff_ms, call.now_ms)
+        else:
+            told = glide_end.fail(
+                call.yard, job, entry, reason, attempts, backoff_ms, keep, call.now_ms
+            )
     except NotHeld:
-        call.answer("failed")
+        told = "failed"
+    finally:
+        call.events.is_quiet = False
+    call.answer(told)
 
 
 def defer_active(call: Fcall) -> None:
