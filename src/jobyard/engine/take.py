@@ -12,7 +12,7 @@ from jobyard.engine import bus, letters
 from jobyard.engine.floors import remember_floors
 from jobyard.engine.gates import next_open_ms, open_head, passed, shelf_head
 from jobyard.engine.kept import keep_lease
-from jobyard.engine.shelving import reopen
+from jobyard.engine.shelving import reopen, stand, step_down
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
 from jobyard.journal.record import CORRUPT, DUE_SET, FAILED, RANKED
@@ -143,17 +143,24 @@ def _head_on(queue: Queue, shelf: i64, now_ms: i64) -> Job | None:
 def _rename_entry(yard: Yard, job: Job, now_ms: i64) -> None:
     """Let a job that somebody lost to a restart be known by another entry, once it is taken again.
 
-    Who lost it knows it by the old one, and may no more end what is another's.
+    Who lost it knows it by the old one, and may no more end what is another's. It stays on its
+    shelf: in its lane others may stand before it.
     """
     if job.deliveries == 0 or job.family != GLIDE or abs_stamp(job.stamp) > yard.boot_stamp:
         return
     move = End(job, RANKED, READY)
     move.stamp = yard.stamp(now_ms)
     try:
-        yard.move(job, move, now_ms)
+        if yard.journal.is_on:
+            yard.journal.append_move(job, move, now_ms)
     except StorageFull:
         # It goes under its old name: there is no room to remember another.
         return
+    step_down(yard, job)
+    job.stamp = move.stamp
+    stand(yard, job)
+    if job.extra is not None:
+        yard.apply_news(job, b"")
 
 
 def _must_go(yard: Yard, job: Job, now_ms: i64) -> bool:

@@ -231,6 +231,18 @@ def test_one_that_is_back_from_the_dead_waits_while_another_of_its_key_runs(
     assert [job_id for job_id, _ in library.read(count=5)] == ["1"]
 
 
+def test_one_that_a_restart_gave_back_keeps_its_turn_while_it_is_renamed() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    library.add(key="k")
+    library.add(key="k")
+    library.fail(*library.read()[0])
+    library.read()
+    library = Library(library.site.reboot())
+    assert library.call("retryJobs", ["failed", "scheduled", "events", "id"], 0, library.ts()) == 1
+    library.promote()
+    assert [job_id for job_id, _ in library.read(count=5)] == ["2"]
+
+
 def test_who_waits_gets_the_next_of_a_key_when_one_is_taken_from_a_list(library: Library) -> None:
     library.add(key="k", concurrency=2, priority=1)
     library.promote()
