@@ -18,7 +18,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import TextDamaged, YardFull
 from jobyard.journal.record import BURIED, END_SIZE, FAILED
 from jobyard.model.end import End
-from jobyard.model.job import GONE, LEASED, RAW, Job, counts_attempts
+from jobyard.model.job import GONE, JSON, LEASED, Job, counts_attempts
 from jobyard.model.log import LogTopic, Row, WriteTooLarge
 from jobyard.model.queue import Queue
 from jobyard.model.topic import TopicConfig
@@ -121,7 +121,7 @@ def _letter(job: Job, body: bytes) -> Row:
         DELIVERIES: str(int(job.deliveries)),
         SRC_SEQ: str(int(job.key)),
     }
-    data = _json_of(body) if job.codec == RAW else body
+    data = body if job.codec == JSON else _json_of(body)
     if remark is None:
         return Row(data, _with_marks(b"", marks))
     return Row(data, _with_marks(remark.meta, marks), remark.tag, remark.node)

@@ -331,3 +331,17 @@ def test_a_name_no_tube_can_have_is_one_value(site: BareDoors, name: str, shown:
     site.library(name).add(data="1")
     said = site.beanstalk().say(b"stats-job 1\r\n").decode()
     assert f"\ntube: {shown}\nstate: ready\n" in said
+
+
+@pytest.mark.parametrize("data", ["gz:AAAA", "words", '{"a":1}'])
+def test_a_dead_letter_is_json_whatever_glide_mq_made_of_its_data(
+    site: BareDoors, data: str
+) -> None:
+    site.api.put("q", type="queue", max_deliveries=9, dead_letter="dead")
+    site.api.write("q", 1)
+    library = site.library()
+    library.client.ask("HSET", library.key("job:1"), "data", data)
+    site.api.claim("q")
+    assert site.api.ok("q/dead-letter", {"node": "w", "seqs": [1]})["dead_lettered"] == 1
+    [letter] = site.api.diff("dead")["records"]
+    assert letter["data"] == (json.loads(data) if data[0] == "{" else data)
