@@ -7,7 +7,7 @@ from jobyard.engine.end import end_run
 from jobyard.engine.glide import state_of
 from jobyard.engine.glide_end import defer, delay_news, is_delay_apart, is_held
 from jobyard.engine.lists import jobs_in
-from jobyard.engine.move import erase, revive, serve_lane, tell
+from jobyard.engine.move import erase, revive, tell
 from jobyard.engine.put import first_shelf
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.shelving import advance
@@ -238,7 +238,9 @@ def remove(yard: Yard, job: Job, now_ms: i64) -> None:
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
     erase(yard, job, now_ms)
-    serve_lane(yard, job, now_ms)
+    if queue.first_link is not None:
+        # It may have run, and what it held up is not only its lane.
+        offer(yard, queue, now_ms)
     drop_if_idle(yard, queue)
 
 

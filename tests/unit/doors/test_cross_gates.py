@@ -142,6 +142,20 @@ def test_so_many_run_at_once_at_all_doors_together(limit: str, door: str) -> Non
     assert nothing_to_take(doors)
 
 
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", WAITS)
+def test_a_running_job_that_is_removed_lets_the_next_run(how: str, door: str) -> None:
+    doors = Crossing()
+    doors.make()
+    doors.put(door, 1)
+    doors.bun.ok("SetConcurrency", queue=QUEUE, limit=1)
+    assert doors.take("glide-mq") == 1
+    doors.put("topics", 2)
+    waiting = doors.wait(how)
+    assert doors.glide.client.ask("DEL", doors.glide.key("job:1")) == 1
+    assert waiting.heard() == 2
+
+
 RATES: dict[str, Act] = {
     "RateLimit": lambda doors: doors.bun.ok("RateLimit", queue=QUEUE, limit=2, duration=1000),
     "HSET": lambda doors: doors.glide.client.ask(
