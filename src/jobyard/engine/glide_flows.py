@@ -34,6 +34,7 @@ from jobyard.model.extra import (
 )
 from jobyard.model.glide import EXPECTANT, SUSPENDED, GlidePart
 from jobyard.model.job import BLOCKED, DEAD, DONE, READY, Job
+from jobyard.model.lane import part_of
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import STREAM
 
@@ -240,6 +241,7 @@ def suspend(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> Non
     yard.now_ms = max(yard.now_ms, now_ms)
     end = End(job, PARKED, BLOCKED)
     end.news = _flagged(job.more(), SUSPENDED, 0, until_ms)
+    roster_of(job.queue).may_wait_for_signals = True
     ends.end_run(yard, job, end, now_ms)
 
 
@@ -254,14 +256,27 @@ def signal(yard: Yard, job: Job, now_ms: i64) -> None:
     _wake(yard, job, now_ms)
 
 
-def sweep(yard: Yard, queue: Queue, now_ms: i64) -> list[Job]:
-    """Let jobs of a queue fail for which a signal would come too late; return them."""
-    late: list[Job] = []
+def suspended_jobs(queue: Queue) -> list[Job]:
+    """Return the jobs of a queue that wait for a signal; parents are looked through only for them.
+
+    Those who wait for their children may be many, and are asked for again and again.
+    """
+    found: list[Job] = []
+    roster = roster_of(queue)
+    if not roster.may_wait_for_signals:
+        return found
     for item in queue.blocked.items:
         assert isinstance(item, Job)
         part = None if item.extra is None else item.extra.glide
-        if part is not None and part.flags & SUSPENDED and 0 < part.until_ms <= now_ms:
-            late.append(item)
+        if part is not None and part.flags & SUSPENDED:
+            found.append(item)
+    roster.may_wait_for_signals = len(found) > 0
+    return found
+
+
+def sweep(yard: Yard, queue: Queue, now_ms: i64) -> list[Job]:
+    """Let jobs of a queue fail for which a signal would come too late; return them."""
+    late = [job for job in suspended_jobs(queue) if 0 < part_of(job).until_ms <= now_ms]
     error = "Suspend timeout exceeded"
     for job in late:
         move = End(job, FAILED, DEAD)

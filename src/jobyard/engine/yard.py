@@ -34,6 +34,7 @@ from jobyard.journal.record import (
 )
 from jobyard.model.end import End
 from jobyard.model.extra import Extra, Outcome, absorb
+from jobyard.model.glide import SUSPENDED
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
 from jobyard.model.job import (
@@ -387,6 +388,10 @@ class Yard:
             self.blocked_count += 1
             if job.extra is not None:
                 use_slot(job, job.extra, 1)
+                roster = job.queue.roster
+                part = job.extra.glide
+                if roster is not None and part is not None and part.flags & SUSPENDED:
+                    roster.may_wait_for_signals = True
 
     def _advance(self, job: Job, extra: Extra, now_ms: i64) -> None:
         """Let others of its lane take the place that a job left."""

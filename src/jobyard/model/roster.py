@@ -52,6 +52,8 @@ class Roster:
         self.listings: Listings | None = None
         # Whether places in line rise with seqs: they do until a job moves.
         self.is_straight: bool = _is_straight(jobs)
+        # Whether a job may wait for a signal; False once none was found.
+        self.may_wait_for_signals: bool = True
         # The weight of all jobs that are not done.
         self.bytes: i64 = 0
         for job in jobs:

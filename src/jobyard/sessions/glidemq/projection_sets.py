@@ -11,13 +11,13 @@ from mypy_extensions import i64
 from jobyard.engine import glide
 from jobyard.engine.audience import waiting_repeats
 from jobyard.engine.claim_setup import roster_of
+from jobyard.engine.glide_flows import suspended_jobs
 from jobyard.engine.yard import Yard
 from jobyard.model.audience import Repeat
 from jobyard.model.extra import DROPPED, Outcome
-from jobyard.model.glide import SUSPENDED
 from jobyard.model.heap import Heap
 from jobyard.model.item import Item
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
 from jobyard.model.lane import Lane
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.line import Line
@@ -274,18 +274,6 @@ def _suspended(yard: Yard, queue: Queue) -> list[Scored]:
         if until_ms > 0:
             score = until_ms + yard.journal.wall_offset_ms
         found.append((bytes_of(glide.id_of(job)), float(score)))
-    return found
-
-
-def suspended_jobs(queue: Queue) -> list[Job]:
-    """Return the jobs that wait for a signal."""
-    found: list[Job] = []
-    for item in queue.blocked.items:
-        assert isinstance(item, Job)
-        extra = item.extra
-        part = None if extra is None else extra.glide
-        if part is not None and part.flags & SUSPENDED and item.state == BLOCKED:
-            found.append(item)
     return found
 
 

@@ -197,3 +197,20 @@ def test_suspended_jobs_are_scored_by_when_it_is_too_late(library: Library) -> N
     assert scores(library, "suspended") == {"1": library.ts() + 70}
     signals = json.loads(library.job("2")["signals"])
     assert signals == [{"name": "go", "data": '{"a":1}', "receivedAt": library.ts()}]
+
+
+def test_parents_are_not_looked_through_for_who_waits_for_a_signal(library: Library) -> None:
+    flow(library, 1)
+    roster = library.site.yard.queues["tasks"].roster
+    assert roster is not None
+    sweep = ["suspended", "events", "failed", "metrics:failed"]
+    assert library.call("sweepSuspended", sweep, library.ts(), library.p + ":") == 0
+    assert not roster.may_wait_for_signals
+    job_id, entry = library.read()[0]
+    keys = [f"job:{job_id}", "stream", "events", "suspended"]
+    library.call("suspend", keys, job_id, entry, "workers", library.ts(), "", 50)
+    assert scores(library, "suspended") == {job_id: library.ts() + 50}
+    library.site.tick(60)
+    assert library.call("sweepSuspended", sweep, library.ts(), library.p + ":") == 1
+    assert scores(library, "suspended") == {}
+    assert not roster.may_wait_for_signals
