@@ -1,5 +1,7 @@
 """The verbs of glide-mq for jobs that no one runs: promoted, reordered, removed, revived."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
@@ -26,17 +28,14 @@ from jobyard.model.policy import LIFO
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
 
-# Jobs that are looked at for each that is to be moved, at most.
+# Jobs whose delay is over that are looked at for each that is to be promoted, at most.
+_LOOKED: Final = 10
 
 
 def promote_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
     """Let staged jobs go to the shelf where workers find them, best first; return how many."""
     yard.now_ms = max(yard.now_ms, now_ms)
-    delayed = queue.delayed.items
-    while delayed and delayed[0].sort_key <= now_ms:
-        job = delayed[0]
-        assert isinstance(job, Job)
-        yard.delay_over(job)
+    _come_due(yard, queue, now_ms, most * _LOOKED)
     rules = queue.rules
     shelves = None if rules is None else rules.shelves
     promoted: i64 = 0
@@ -64,6 +63,16 @@ def _promote_best(yard: Yard, shelves: Shelves, now_ms: i64, most: i64) -> i64:
         if promoted == 0:
             raise
     return promoted
+
+
+def _come_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> None:
+    """Let jobs be staged whose delay is over; for what is left the timers see to that."""
+    delayed = queue.delayed.items
+    while most > 0 and delayed and delayed[0].sort_key <= now_ms:
+        job = delayed[0]
+        assert isinstance(job, Job)
+        yard.delay_over(job)
+        most -= 1
 
 
 def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) -> i64:

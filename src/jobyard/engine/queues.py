@@ -67,9 +67,9 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
 
 def keep_counting(yard: Yard, queue: Queue) -> None:
     """Let the seqs of a queue go on when it is empty; the caller has made the room."""
-    queue.is_counted = True
     if yard.journal.is_on:
         yard.journal.set_entry(COUNTED, queue.name.encode(), b"")
+    queue.is_counted = True
 
 
 def stop_counting(yard: Yard, queue: Queue) -> None:

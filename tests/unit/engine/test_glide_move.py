@@ -7,6 +7,7 @@ from jobyard.engine.glide_move import (
     copy_part,
     drain,
     next_due,
+    promote_due,
     promote_job,
     remove,
     retry_jobs,
@@ -295,3 +296,14 @@ def test_failed_jobs_may_go_at_once() -> None:
     assert place.fail(jobs[1], keep=Keep(count=0)) == "failed"
     assert place.fail(jobs[2], keep=Keep(count=1)) == "failed"
     assert place.states() == {"3": "failed"}
+
+
+def test_a_call_does_not_go_over_all_that_came_due_at_once() -> None:
+    place = GlideYard()
+    for _ in range(30):
+        place.add(delay_ms=100)
+    yard, queue = place.site.yard, place.site.queue()
+    assert promote_due(yard, queue, place.now_ms + 100, 1) == 1
+    assert len(queue.delayed.items) == 20
+    recount(yard)
+    assert promote_due(yard, queue, place.now_ms + 100, 99) == 29
