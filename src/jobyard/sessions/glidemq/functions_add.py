@@ -34,6 +34,7 @@ COST_EXCEEDS: Final = "ERR:COST_EXCEEDS_CAPACITY"
 ID_EXHAUSTED: Final = "ERR:ID_EXHAUSTED"
 DUPLICATE: Final = "duplicate"
 SKIPPED: Final = "skipped"
+DRAINING: Final = "ERR the server is draining and takes no new jobs"
 
 # Priorities are the upper bits of a score that is a double: there is no room for more of them.
 PRIORITY_MAX: Final = 2048
@@ -58,6 +59,7 @@ def version(call: Fcall) -> None:
 
 def add_job(call: Fcall) -> None:
     """Add one job."""
+    _check_open(call)
     place = _check_keys(call, 0)
     parent = _parent(call, 4)
     adding = read_adding(call, 0)
@@ -76,6 +78,12 @@ def _note_budget(call: Fcall, jobs: list[Job], at: i64) -> None:
     if call.arg(at):
         for job in jobs:
             glide_move.set_fields(call.yard, job, {b"budgetKey": call.arg(at)})
+
+
+def _check_open(call: Fcall) -> None:
+    """Refuse what is new while the server only works off what it has."""
+    if call.door.is_draining:
+        raise Wrong(DRAINING)
 
 
 def _check_keys(call: Fcall, first: i64) -> Place:
@@ -172,6 +180,7 @@ def _parent(call: Fcall, deps_at: i64) -> Job | None:
 
 def dedup(call: Fcall) -> None:
     """Add one job unless another stands for it."""
+    _check_open(call)
     place = _check_keys(call, 1)
     if not place.is_sibling(call.key(0), places.DEDUP):
         raise Wrong("ERR wrong key at 1")
@@ -249,6 +258,7 @@ def _forget_old(call: Fcall, queue: Queue, ts: i64) -> None:
 
 def add_flow(call: Fcall) -> None:
     """Add a job that waits for others, and those others, all or none."""
+    _check_open(call)
     count = call.number(7, NUMBER_MAX, "numChildren")
     if call.keys_count != 4 + count * _CHILD_KEYS:
         raise Wrong("ERR wrong number of keys")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _ADD: Final = b"glidemq_addJob"
 _FINISH: Final = b"glidemq_completeAndFetchNext"
-# Behind FCALL, the name of the function and the number of keys.
-_FIRST_KEY: Final = 3
 _ADD_KEYS: Final = 4
 _FINISH_KEYS: Final = 5
 # Where keys and arguments of functions stand that differ from job to job.
@@ -78,7 +76,7 @@ class AddRoutine(Routine):
             return False
         door = session.door
         queue = door.yard.queues.get(self._name)
-        if queue is None:
+        if queue is None or door.is_draining:
             return False
         wish.body = given[0]
         wish.codec = glide.codec_of(wish.body)

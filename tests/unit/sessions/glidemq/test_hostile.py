@@ -259,3 +259,24 @@ def test_names_that_become_keys_have_no_zero_byte() -> None:
     assert library.call("fail", parts, *rest) == b"retrying"
     again = Library(library.site.reboot(), "q")
     assert again.client.ask("HGET", again.key("job:1:sub:fans"), "a") == b"1"
+
+
+# -- drain mode --------------------------------------------------------------------------------
+
+
+def test_a_server_that_drains_takes_no_new_jobs_and_gives_out_what_it_has() -> None:
+    library = opened()
+    for _ in range(3):
+        library.add()
+    library.site.door.is_draining = True
+    parts = ["id", "stream", "scheduled", "events"]
+    told = "ERR the server is draining and takes no new jobs"
+    assert library.refused("addJob", parts, *library.arguments()) == told
+    assert (
+        library.refused("dedup", ["dedup", *parts], "d", 0, "simple", *library.arguments()) == told
+    )
+    parent = ("p", "{}", "{}", library.ts(), 0, 0, 0, 0, "")
+    assert library.refused("addFlow", parts, *parent) == told
+    [(job_id, entry)] = library.read()
+    assert library.next(job_id, entry)[0] == b"NEXT_HASH"
+    assert library.client.ask("GET", library.key("id")) == b"3"
