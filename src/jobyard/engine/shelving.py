@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from jobyard.engine.names import shelves_of
-from jobyard.model.job import READY, Job
+from jobyard.model.job import Job
 from jobyard.model.lane import Lane, lane_of, part_of
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.shelves import STAGED, STREAM
@@ -193,8 +193,3 @@ def settle_lanes(yard: Yard, queue: Queue, now_ms: i64) -> None:
         lane.begin(now_ms)
         lane.waiting.heapify()
         advance(yard, queue, lane, now_ms)
-
-
-def is_waiting(job: Job, part: GlidePart) -> bool:
-    """Tell whether a job waits behind others of its lane, or for its lane to open."""
-    return job.state == READY and part.lane is not None and not part.is_standing

@@ -46,12 +46,6 @@ class Shelves:
         assert shelf == STACK
         return self.stack
 
-    def has_any(self) -> bool:
-        """Tell whether a job stands on any of them, or may once time opens its lane."""
-        return bool(self.staged.items or self.promoted.items or self.stack.items) or bool(
-            self.shut.items
-        )
-
     def lane(self, name: str) -> Lane:
         """Return a lane, making it on first use."""
         lane = self.lanes.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from jobyard.sessions.glidemq.keyed import Keyed
     from jobyard.sessions.glidemq.session import GlidemqSession
     from jobyard.wire.resp import Command
+
+# What CLIENT REPLY asked for.
+REPLIES_ON: Final = 0
+REPLIES_OFF: Final = 1
+REPLIES_SKIP: Final = 2
 
 Run = Callable[["Call"], None]
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.call import REPLIES_OFF, REPLIES_ON, REPLIES_SKIP, Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
 from jobyard.sessions.glidemq.words import (
     NO_PROTO,
@@ -146,7 +146,7 @@ def reset(call: Call) -> None:
     session.end_transaction()
     session.name = b""
     session.proto = 2
-    session.replies = 0
+    session.replies = REPLIES_ON
     session.doubt()
     write_simple(call.out, b"RESET")
 
@@ -278,12 +278,12 @@ def _list(call: Call) -> None:
 def _reply(call: Call) -> None:
     _need(call, 3)
     if call.is_word(2, b"ON"):
-        call.session.replies = 0
+        call.session.replies = REPLIES_ON
         write_ok(call.out)
     elif call.is_word(2, b"OFF"):
-        call.session.replies = 1
+        call.session.replies = REPLIES_OFF
     elif call.is_word(2, b"SKIP"):
-        call.session.replies = 2
+        call.session.replies = REPLIES_SKIP
     else:
         raise Wrong(SYNTAX)
 

@@ -30,15 +30,13 @@ from jobyard.sessions.glidemq.projection_keys import (
 from jobyard.sessions.glidemq.projection_sets import Hidden, log_lines, members_of
 from jobyard.sessions.glidemq.projection_streams import EventsKey, Husks, StreamKey
 from jobyard.sessions.glidemq.words import Wrong
-from jobyard.wire.glob import is_match
+from jobyard.wire.glob import is_match, literal_start
 
 # A cursor: the queue it stands in, above; below, the seq of the last job that was shown.
 _QUEUE_SHIFT: Final = 40
 _SEQ_BITS: Final = (1 << _QUEUE_SHIFT) - 1
 _QUEUES_MAX: Final = (1 << 21) - 1
 
-# Letters of a pattern that do not stand for themselves.
-_SPECIAL: Final = b"*?[\\"
 
 _WHOLE: Final = (
     places.ID,
@@ -203,17 +201,9 @@ def _base(queue: Queue) -> bytes | None:
     return prefix + b":{" + rest + b"}:"
 
 
-def _literal_size(pattern: bytes) -> i64:
-    """Return how much of a pattern, from its begin on, stands for itself."""
-    size = 0
-    while size < len(pattern) and pattern[size] not in _SPECIAL:
-        size += 1
-    return size
-
-
 def _may_match(pattern: bytes, head: bytes) -> bool:
     """Tell whether a key that begins so may match: what is fixed of the pattern is the same."""
-    size = min(_literal_size(pattern), len(head))
+    size = min(len(literal_start(pattern)), len(head))
     return pattern[:size] == head[:size]
 
 
@@ -225,7 +215,7 @@ def _may_match_job(pattern: bytes, base: bytes) -> bool:
 def _one_queue(pattern: bytes) -> str:
     """Return the one queue whose keys a pattern names; "" if it may be those of more."""
     end = pattern.find(b"}:")
-    if end < 0 or _literal_size(pattern) <= end:
+    if end < 0 or len(literal_start(pattern)) <= end:
         return ""
     try:
         return parse_key(pattern[:end] + b"}:id").queue

@@ -14,7 +14,7 @@ from jobyard.engine.end import untake
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.glidemq import functions
-from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.call import REPLIES_ON, REPLIES_SKIP, Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
@@ -41,11 +41,6 @@ QUEUED_SIZE_MAX: Final = 256 << 20
 IDLE_MS: Final = 60_000
 # What an argument may write to the journal beside its own bytes.
 RECORD_ROOM: Final = 128
-
-# What CLIENT REPLY asked for.
-REPLIES_ON: Final = 0
-REPLIES_OFF: Final = 1
-REPLIES_SKIP: Final = 2
 
 # Routines of a connection: what a producer, or a worker, says again and again.
 ROUTINES_MAX: Final = 4
