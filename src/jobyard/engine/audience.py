@@ -27,6 +27,7 @@ from jobyard.model.entry import AUDIENCE, Entry
 from jobyard.model.job import GLIDE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
+from jobyard.model.side import StreamReader
 
 _STANDING: Final = frozenset((READY, LEASED))
 
@@ -60,9 +61,35 @@ def audience_of(queue: Queue) -> Audience:
     audience = queue.audience
     if audience is None:
         audience = Audience()
-        audience.fill([job for job in jobs_in(queue, _STANDING) if has_entry(job)])
         queue.audience = audience
+    if not audience.is_filled:
+        audience.fill([job for job in jobs_in(queue, _STANDING) if has_entry(job)])
     return audience
+
+
+def watch(queue: Queue, reader: StreamReader) -> None:
+    """Tell a reader of whatever comes to the stream of a queue, which stays as long as it is."""
+    if queue.audience is None:
+        queue.audience = Audience()
+    queue.audience.readers.append(reader)
+
+
+def unwatch(yard: Yard, queue: Queue, reader: StreamReader) -> None:
+    """Tell a reader no more."""
+    audience = queue.audience
+    if audience is not None and reader in audience.readers:
+        audience.readers.remove(reader)
+        _let_go(yard, queue, audience)
+
+
+def _let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
+    """Let an audience go that nobody is part of."""
+    if audience.subscriptions or audience.readers:
+        return
+    if audience.alarm is not None:
+        yard.disarm(audience.alarm)
+    queue.audience = None
+    drop_if_idle(yard, queue)
 
 
 def subscribe(yard: Yard, queue: Queue, name: bytes, cursor: i64) -> Subscription:
@@ -98,11 +125,12 @@ def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
     del audience.subscriptions[subscription.name]
     # Who waits is told that there is nothing to wait for.
     audience.wake()
-    if not audience.subscriptions:
-        if audience.alarm is not None:
-            yard.disarm(audience.alarm)
-        queue.audience = None
-        drop_if_idle(yard, queue)
+    _let_go(yard, queue, audience)
+
+
+def is_subscribed(queue: Queue) -> bool:
+    """Tell whether anybody subscribed to a queue."""
+    return queue.audience is not None and len(queue.audience.subscriptions) > 0
 
 
 def drop_audience(yard: Yard, queue: Queue) -> None:

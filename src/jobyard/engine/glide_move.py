@@ -5,6 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
+from jobyard.engine.audience import is_subscribed
 from jobyard.engine.end import end_run
 from jobyard.engine.glide import state_of
 from jobyard.engine.glide_end import defer, delay_news, is_delay_apart, is_held
@@ -155,7 +156,7 @@ def move_to_shelf(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
         move.stamp = -move.stamp
     else:
         # Who subscribed sees the stream alone.
-        is_listed = job.rank > 0 and job.queue.audience is None
+        is_listed = job.rank > 0 and not is_subscribed(job.queue)
         move.shelf = PROMOTED if is_listed else STREAM
     yard.move(job, move, now_ms)
     tell(yard, bus.WAITING, job, "delayed", now_ms)

@@ -137,6 +137,8 @@ class Audience:
         self.due = Heap()
         self.alarm: Item | None = None
         self.readers: list[StreamReader] = []
+        # Whether there is an order: who only waits for something to come needs none.
+        self.is_filled: bool = False
         # Entries by rising stamp, some of them gone.
         self._stamps: list[int] = []
         self._jobs: list[Job] = []
@@ -148,6 +150,7 @@ class Audience:
 
     def fill(self, jobs: list[Job]) -> None:
         """Take in the jobs that have an entry when the first subscription is made."""
+        self.is_filled = True
         jobs.sort(key=_entry_of)
         self._jobs = jobs
         self._stamps = [_entry_of(job) for job in jobs]
@@ -155,6 +158,9 @@ class Audience:
 
     def came(self, job: Job) -> None:
         """Take note of a job that has come to stand in the stream."""
+        if not self.is_filled:
+            self.wake()
+            return
         stamp = _entry_of(job)
         stamps = self._stamps
         if not stamps or stamp > stamps[-1]:

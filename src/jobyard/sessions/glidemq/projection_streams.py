@@ -1,15 +1,15 @@
 """Streams that show a queue: its jobs as entries, and what happened to them lately."""
 
 from bisect import bisect_left, bisect_right
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine import glide
-from jobyard.engine.audience import drop_audience
+from jobyard.engine.audience import drop_audience, is_subscribed, unwatch, watch
+from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.model.job import LEASED
-from jobyard.model.queue import Queue
 from jobyard.model.side import (
     NO_KIND,
     STREAM,
@@ -32,6 +32,9 @@ from jobyard.sessions.glidemq.projection_stream import (
 )
 from jobyard.sessions.glidemq.projection_writes import readmit, remove_job, remove_jobs
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
+
+if TYPE_CHECKING:
+    from jobyard.model.queue import Queue
 
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
@@ -85,17 +88,18 @@ class StreamKey(Keyed):
     """Jobs that stand in the stream of a queue, and those taken from there."""
 
     def __init__(
-        self, yard: Yard, queue: Queue | None, husks: Husks, now_ms: i64, *, has_group: bool
+        self, yard: Yard, name: str, husks: Husks, now_ms: i64, *, has_group: bool
     ) -> None:
         self._yard = yard
-        self._queue = queue
+        self._name = name
+        self._queue: Queue | None = yard.queues.get(name)
         self._husks = husks
         self._has_group: bool = has_group
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
         """Return that it is a stream, if there is an entry or somebody made the group."""
-        is_made = self._has_group or (self._queue is not None and self._queue.audience is not None)
+        is_made = self._has_group or (self._queue is not None and is_subscribed(self._queue))
         return STREAM if is_made or self.entries_count() > 0 else NO_KIND
 
     def entries_count(self) -> i64:
@@ -164,6 +168,16 @@ class StreamKey(Keyed):
         is_there = self.kind() != NO_KIND
         drop_audience(self._yard, queue)
         return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or is_there
+
+    def watch(self, reader: StreamReader) -> None:
+        """Tell somebody of every job that comes here."""
+        self._queue = open_queue(self._yard, self._name)
+        watch(self._queue, reader)
+
+    def unwatch(self, reader: StreamReader) -> None:
+        """Tell them no more."""
+        if self._queue is not None:
+            unwatch(self._yard, self._queue, reader)
 
 
 @final

@@ -86,7 +86,7 @@ class QueueProjections(Projections):
             return _job_key(yard, job, place, now_ms)
         if part == places.STREAM:
             has_group = place.queue_name in self._groups
-            return StreamKey(yard, queue, self._husks, now_ms, has_group=has_group)
+            return StreamKey(yard, place.queue_name, self._husks, now_ms, has_group=has_group)
         if part == places.EVENTS:
             return EventsKey(self._events, place)
         return self._part(queue, place, now_ms)

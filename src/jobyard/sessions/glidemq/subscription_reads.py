@@ -5,7 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import audience as verbs
-from jobyard.model.audience import Audience, Delivery, Subscription
+from jobyard.model.audience import Delivery, Subscription
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.side import StreamReader
@@ -54,15 +54,15 @@ class SubscriberWait(Blocked):
         self._call = call
         self._reading = reading
         self._arrival = Arrival(call)
-        self._watched: list[Audience] = []
+        self._watched: list[Queue] = []
 
     def begin(self) -> None:
         """Be told of whatever comes."""
         for name in dict.fromkeys(self._reading.names):
             queue = self._call.yard.queues.get(name)
-            if queue is not None and queue.audience is not None:
-                queue.audience.readers.append(self._arrival)
-                self._watched.append(queue.audience)
+            if queue is not None:
+                verbs.watch(queue, self._arrival)
+                self._watched.append(queue)
 
     def try_again(self, now_ms: i64) -> bool:
         """Answer if there is anything for the consumer."""
@@ -132,7 +132,6 @@ class SubscriberWait(Blocked):
 
     def leave(self) -> None:
         """Be told no more."""
-        for audience in self._watched:
-            if self._arrival in audience.readers:
-                audience.readers.remove(self._arrival)
+        for queue in self._watched:
+            verbs.unwatch(self._call.yard, queue, self._arrival)
         self._watched = []

@@ -144,12 +144,19 @@ def test_a_job_nobody_was_given_is_not_begun_by_its_id_alone() -> None:
 # -- waiting -----------------------------------------------------------------------------------
 
 
-def test_who_cannot_wait_at_one_stream_waits_at_none() -> None:
+def test_who_waited_at_several_streams_waits_at_none_any_more() -> None:
     library = opened()
     library.add()
-    keys = library.keys("events", "stream")
-    assert library.client.refused("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$")
+    keys = library.keys("events", "stream", "jstream:1")
+    onlooker = library.site.connect()
+    onlooker.send("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$", "$")
+    assert onlooker.hear() == []
+    assert len(library.site.door.events.rings["q"].readers) == 1
+    library.site.tick(100)
+    assert onlooker.hear() == [None]
     assert library.site.door.events.rings["q"].readers == []
+    assert library.site.yard.queues["q"].audience is None
+    assert library.site.yard.side.readers == {}
 
 
 # -- no room -----------------------------------------------------------------------------------

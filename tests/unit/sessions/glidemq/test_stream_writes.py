@@ -1,4 +1,4 @@
-"""Writes to the stream of a queue: what is added, and what is deleted after it was acknowledged."""
+"""The stream of a queue: what is added, what is deleted after it was acknowledged, who waits."""
 
 import pytest
 
@@ -127,3 +127,47 @@ def test_only_so_many_acknowledged_entries_are_remembered(library: Library) -> N
     assert not husks.take(1)
     assert husks.take(2)
     assert husks.take(10_001)
+
+
+# -- XREAD ---------------------------------------------------------------------------------------
+
+
+def test_one_who_only_looks_is_told_of_what_comes(library: Library) -> None:
+    stream = library.key("stream")
+    onlooker = library.site.connect()
+    onlooker.send("XREAD", "BLOCK", 0, "STREAMS", stream, "$")
+    assert library.client.ask("TYPE", stream) == b"none"
+    library.add(delay=1000)
+    assert onlooker.hear() == []
+    library.site.tick(1000)
+    library.promote()
+    [[[_, [[_, fields]]]]] = onlooker.hear()
+    assert fields[:2] == [b"jobId", b"1"]
+    # Nobody has taken it.
+    assert library.state("1") == "waiting"
+    assert library.site.yard.queues[library.name].audience is None
+
+
+def test_a_queue_nobody_looks_at_any_more_goes(library: Library) -> None:
+    onlooker = library.site.connect()
+    onlooker.send("XREAD", "BLOCK", 50, "STREAMS", library.key("stream"), "$")
+    assert library.name in library.site.yard.queues
+    library.site.tick(50)
+    assert onlooker.hear() == [None]
+    assert library.name not in library.site.yard.queues
+
+
+def test_an_onlooker_stays_when_the_last_group_goes(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    mails.block()
+    onlooker = library.site.connect()
+    onlooker.send("XREAD", "BLOCK", 0, "STREAMS", mails.stream, "$")
+    library.client.ask("XGROUP", "DESTROY", mails.stream, "mails")
+    assert mails.client.take_raw().startswith(b"-NOGROUP")
+    library.add(priority=4)
+    library.promote()
+    # Without a group it goes to the list, as ever.
+    assert library.counts()["lists"] == 1
+    library.add()
+    [[[_, [[_, fields]]]]] = onlooker.hear()
+    assert fields[1] == b"2"
