@@ -116,5 +116,5 @@ class Blocked:
         """Wait nowhere any more."""
         raise NotImplementedError
 
-    def stand_aside(self, consumer: str) -> None:
-        """Take no job any more for a worker of that name, and wait on."""
+    def stand_aside(self, queue_name: str, consumer: str) -> None:
+        """Take nothing of a queue any more for a worker of that name, and wait on."""

@@ -86,13 +86,15 @@ class GlidemqDoor(Register):
     def sign_off(self, key: bytes, now_ms: i64) -> None:
         """Let a worker go whose registration was deleted: that is the last it does."""
         name = parse_key(key)
-        readers = self.promoter.groups.get(name.queue)
-        if readers is None or name.family != WORKER:
+        if name.family != WORKER:
             return
         consumer = text_of(name.rest)
-        session = self.sessions.get(readers.pop(consumer, -1))
-        if session is not None:
-            session.dismiss(consumer, now_ms)
+        for session in self.sessions.values():
+            session.stand_aside(name.queue, consumer)
+        readers = self.promoter.groups.get(name.queue)
+        reader = None if readers is None else self.sessions.get(readers.pop(consumer, -1))
+        if reader is not None:
+            reader.take_back(name.queue, consumer, now_ms)
 
     def is_right(self, password: bytes) -> bool:
         """Tell whether this is the password, in the same time whatever is said."""

@@ -122,6 +122,10 @@ class Reading:
         """Tell whether all that is asked for is what nobody has yet."""
         return all(text == NEW for text in self.ids)
 
+    def is_by(self, queue_name: str, consumer: str) -> bool:
+        """Tell whether a consumer reads the stream of one queue, and no other."""
+        return self.consumer == consumer and self.names == [queue_name]
+
 
 def _number(call: Call, at: i64) -> i64:
     if at >= call.count():

@@ -150,9 +150,9 @@ class GroupWait(Blocked, Holder):
         write_found(self._call.out, self._call.proto, [(key, jobs)])
         return True
 
-    def stand_aside(self, consumer: str) -> None:
-        """Take no job any more if it is that worker who waits."""
-        if self._reading.consumer == consumer:
+    def stand_aside(self, queue_name: str, consumer: str) -> None:
+        """Take no job any more if it is that worker who waits, there alone."""
+        if self._reading.is_by(queue_name, consumer):
             self._leave_line()
 
     def give_up(self) -> None:

@@ -417,16 +417,21 @@ class GlidemqSession(Session):
             self._give_up(blocked)
         self.peer.stirred()
 
-    def dismiss(self, consumer: str, now_ms: i64) -> None:
-        """Give no more jobs to a worker that signed off, and take back what it never began.
+    def stand_aside(self, queue_name: str, consumer: str) -> None:
+        """Give nothing more to a worker that signed off, if it waits here.
 
-        A reading of it waits on: answered now, it would look for jobs elsewhere before it goes.
+        Its reading waits on: answered now, it would look for jobs elsewhere before it goes.
         """
         if self._blocked is not None:
-            self._blocked.stand_aside(consumer)
-        unbegun = [
-            lease for lease in self.handed if lease.terms.label == consumer and not lease.is_renewed
-        ]
+            self._blocked.stand_aside(queue_name, consumer)
+
+    def take_back(self, queue_name: str, consumer: str, now_ms: i64) -> None:
+        """Take back what a worker that signed off read last and never began."""
+        unbegun: list[Lease] = []
+        for lease in self.handed:
+            is_its = lease.terms.label == consumer and lease.job.queue.name == queue_name
+            if is_its and not lease.is_renewed:
+                unbegun.append(lease)
         untake(self.door.yard, unbegun, now_ms)
 
     def _give_up(self, blocked: Blocked) -> None:

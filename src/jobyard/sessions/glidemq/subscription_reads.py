@@ -55,6 +55,7 @@ class SubscriberWait(Blocked):
         self._reading = reading
         self._arrival = Arrival(call)
         self._watched: list[Queue] = []
+        self._is_aside: bool = False
 
     def begin(self) -> None:
         """Be told of whatever comes."""
@@ -66,6 +67,8 @@ class SubscriberWait(Blocked):
 
     def try_again(self, now_ms: i64) -> bool:
         """Answer if there is anything for the consumer."""
+        if self._is_aside:
+            return False
         reading = self._reading
         subscribed: list[tuple[Queue, Subscription]] = []
         for name in reading.names:
@@ -125,6 +128,11 @@ class SubscriberWait(Blocked):
             write_array(call.out, len(given))
             for delivery in given:
                 write_delivery(call, delivery)
+
+    def stand_aside(self, queue_name: str, consumer: str) -> None:
+        """Be given nothing any more if it is that worker who waits, there alone."""
+        if self._reading.is_by(queue_name, consumer):
+            self._is_aside = True
 
     def give_up(self) -> None:
         """Answer that there is nothing."""

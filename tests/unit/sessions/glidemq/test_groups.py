@@ -92,6 +92,18 @@ def test_a_worker_that_signs_off_is_given_nothing_more(library: Library) -> None
     assert len(reader.hear()) == 1, "who comes back is served"
 
 
+def test_who_signs_off_from_one_queue_is_served_at_another(library: Library) -> None:
+    reader, both = library.site.connect(), library.site.connect()
+    other = Library(library.site, "other")
+    block(library, reader, 5000, other.key("stream"))
+    block(library, both, 5000, library.key("stream"), other.key("stream"))
+    library.client.ask("DEL", library.key("w:w1"))
+    other.add()
+    library.add()
+    assert len(reader.hear()) == 1
+    assert len(both.hear()) == 1
+
+
 def test_what_a_worker_never_began_goes_back_when_it_signs_off(library: Library) -> None:
     reader = library.site.connect()
     for _ in range(3):

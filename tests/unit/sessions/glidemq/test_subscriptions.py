@@ -80,6 +80,20 @@ def test_one_who_waits_is_given_what_comes(library: Library) -> None:
     assert stock.client.hear() == [None]
 
 
+def test_one_who_signs_off_leaves_what_comes_to_others(library: Library) -> None:
+    mails = Subscriber(library, "mails").create()
+    fellow = mails.fellow("c2")
+    mails.block(1000)
+    fellow.block(1000)
+    library.client.ask("DEL", library.key("w:c1"))
+    library.add()
+    assert fellow.heard() == ["1"]
+    library.add()
+    assert fellow.ids() == ["2"]
+    library.site.tick(1000)
+    assert mails.client.hear() == [None]
+
+
 def test_one_who_waits_is_told_of_the_end_of_its_group(library: Library) -> None:
     mails = Subscriber(library, "mails").create()
     mails.block()
