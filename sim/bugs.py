@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sim.bunqueue.bugs import BUN_BUGS
+from sim.glidemq.bugs import GLIDE_BUGS
 from sim.topics.bugs import TOPICS_BUGS
 
 if TYPE_CHECKING:
@@ -460,6 +461,10 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
 }
-for _world, _planted in (("BunWorld", BUN_BUGS), ("TopicsWorld", TOPICS_BUGS)):
+for _world, _planted in (
+    ("BunWorld", BUN_BUGS),
+    ("TopicsWorld", TOPICS_BUGS),
+    ("GlideWorld", GLIDE_BUGS),
+):
     for _name, (_story, _found_by, _changes) in _planted.items():
         BUGS[_name] = Bug(_story, _found_by, tuple(Change(*one) for one in _changes), _world)

@@ -7,7 +7,7 @@ has started again, but for what ends with a process: leases.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jobyard.model.limits import NEVER_MS
 from sim.bunqueue.memory import Snapshot
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
     from jobyard.model.side import SideKey
 
+# A key that goes by itself within this time is not remembered.
+VOLATILE_MS: Final = 600_000
 Shown = tuple[object, ...]
 
 
-def side_of(yard: Yard, *, noted: bool) -> dict[bytes, Shown]:
-    """Return all side keys, or those that are on the disk."""
+def side_of(yard: Yard, now_ms: int) -> dict[bytes, Shown]:
+    """Return all side keys that do not go by themselves soon."""
     keys = yard.side.keys
     return {
         bytes(name): _dump(key)
         for name, key in keys.items()
-        if not noted or key.is_noted or not yard.journal.is_on
+        if key.expires_ms - now_ms > VOLATILE_MS
     }
 
 
@@ -39,13 +41,13 @@ def _dump(key: SideKey) -> Shown:
 class GlideSnapshot(Snapshot):
     """A yard at the moment a batch was sealed, with its side keys."""
 
-    def __init__(self, yard: Yard, bodies: dict[int, bytes]) -> None:
+    def __init__(self, yard: Yard, bodies: dict[int, bytes], now_ms: int) -> None:
         super().__init__(yard, bodies)
-        self.side = side_of(yard, noted=True)
+        self.side = side_of(yard, now_ms)
 
     def check_side(self, yard: Yard, *, has_jumped: bool) -> None:
         """See that a yard that came back has these side keys and no other."""
-        found = side_of(yard, noted=False)
+        found = {bytes(name): _dump(key) for name, key in yard.side.keys.items()}
         wanted = self.side
         if has_jumped:
             found = {name: shown[:-1] for name, shown in found.items()}

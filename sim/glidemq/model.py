@@ -187,8 +187,9 @@ class GlideModel(GlideKeys):
                 raise Violation("order", f"{ask} was given {job} before {other}")
         found = self.yard.jobs.get(job.number)
         assert found is not None
-        if job.deliveries > 0 and job.place != int(found.stamp):
+        if job.deliveries > 0 and abs(mine[1]) <= self.boot_place:
             # Who lost it to a restart does not know it by its new name.
+            self.reach("renamed")
             job.place, job.sign = None, 1
             self.place_of(job)
         self.run(job, ask.consumer, is_list=shelf != STREAM)
@@ -368,19 +369,26 @@ class GlideModel(GlideKeys):
     # -- jobs that nobody runs ---------------------------------------------------------------------
 
     def _promote(self, ask: Ask, answer: Answer) -> int:
-        count = 0
+        count = self.just_laid.count(ask.queue)
         staged: list[GlideJob] = []
         for job in self.of_queue(ask.queue, READY, DELAYED):
             if job.state == DELAYED and job.due <= self.now:
                 self.come_due(job)
             if job.is_scheduled() and (job.state == READY or self._is_ahead(job, ask.number)):
                 staged.append(job)
+        last = 0
         for job in sorted(staged, key=self._turn):
             count += 1
-            if job.state == READY and job.is_old(self.now):
+            is_ready = job.state == READY
+            if is_ready and job.is_old(self.now):
                 self.lay(job, b"expired")
-            else:
-                self.promoted(job)
+                continue
+            self.promoted(job)
+            place = abs(self.place_of(job))
+            if is_ready and not job.wish.lane:
+                if place < last:
+                    raise Violation("order", f"{job} was promoted before others")
+                last = place
         self.expect(ask, answer, count)
         return self.batch if count else 0
 

@@ -46,6 +46,8 @@ class GlideState:
         # By queue: since when it has a group, and the connections that read from it.
         self.groups: dict[str, tuple[int, set[int]]] = {}
         self.newest_place = 0
+        # The newest of the places from before a restart.
+        self.boot_place = 0
         self._endings = 0
         # Jobs of keys that have started and stand on their shelves.
         self._going_on: set[int] = set()
@@ -53,6 +55,8 @@ class GlideState:
         self._fronts: dict[tuple[str, str], int] = {}
         # Given in one turn of the yard, in an order that the answers do not tell.
         self.just_given: set[tuple[str, str]] = set()
+        # Queues of jobs that were scheduled, and found too old in this turn.
+        self.just_laid: list[str] = []
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -265,6 +269,7 @@ class GlideState:
 
     def follow_old(self) -> None:
         """Let jobs be dead that outlived their time and were found so by somebody."""
+        self.just_laid = []
         for job in self.jobs.values():
             if job.state not in {READY, DELAYED} or not job.is_old(self.now):
                 continue
@@ -272,6 +277,8 @@ class GlideState:
             if found is not None and found.state == DEAD:
                 if job.state == DELAYED and job.due <= self.now:
                     self.come_due(job)
+                if job.is_scheduled():
+                    self.just_laid.append(job.queue)
                 self.lay(job, b"expired")
 
     def _unstage(self, job: GlideJob) -> None:
@@ -411,7 +418,7 @@ class GlideState:
         for job in self.jobs.values():
             self.advance(job)
         self._endings = max((job.ending for job in self.jobs.values()), default=0)
-        self.newest_place = int(yard.last_stamp)
+        self.newest_place = self.boot_place = int(yard.last_stamp)
         self.paused = {
             queue.name
             for queue in yard.queues.values()

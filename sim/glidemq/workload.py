@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _VERBS: Final = (
     ("add", 18.0),
     ("dedup", 4.0),
-    ("flow", 2.5),
+    ("flow", 3.5),
     ("read", 14.0),
     ("wait", 3.0),
     ("pop", 4.0),
@@ -46,7 +46,7 @@ _VERBS: Final = (
     ("log", 1.5),
     ("look", 8.0),
     ("side", 4.0),
-    ("exec", 2.5),
+    ("exec", 5.0),
     ("refused", 2.0),
 )
 _ALWAYS: Final = ("add", "read", "complete", "promote", "look")
@@ -74,6 +74,8 @@ class GlideSwarm:
         self.option_odds = pick((0.05, 0.3))
         self.customs = ["c1", "c2", "c3", "3"]
         self.lanes = pick(({}, {"k1": 1}, {"k1": 0, "k2": 2}, {"k2": 3}))
+        # How many commands come at most before time passes.
+        self.eagerness = pick((1, 4, 8))
         self.jobs_aimed = pick((4, 12, 30))
         self.others_odds = pick((0.0, 0.0, 0.3))
         self.verbs: list[str] = []
@@ -181,6 +183,8 @@ class GlideAuthor:
             ask.mode = rng.choice((b"simple", b"throttle", b"debounce"))
             ask.value = rng.choice((b"d1", b"d2"))
             ask.number = rng.choice((0, 500, 60_000))
+            if rng.random() < 0.3:
+                ask.wishes[0][1].custom = rng.choice(self._swarm.customs)
         elif verb == "flow":
             # A parent waits for its children, not for a time.
             ask.wishes[0][1].delay = 0
@@ -283,7 +287,8 @@ class GlideAuthor:
 
     def _of_hash(self, verb: str, queue: str, model: GlideModel) -> Ask:
         rng = self._rng
-        job = self._pick(model, queue, LEASED, READY)
+        states = (LEASED,) if rng.random() < 0.7 else (READY, DELAYED)
+        job = self._pick(model, queue, *states)
         if job is None or job.number not in model.jobs:
             return self._side(queue)
         ask = Ask(verb, queue, job.id)
@@ -366,7 +371,7 @@ class GlideAuthor:
         rng = self._rng
         inner = [
             self.command(rng.choice(("add", "hset", "side", "log")), model, 0)
-            for _ in range(1 + int(rng.random() * 4))
+            for _ in range(1 + int(rng.random() * 6))
         ]
         if rng.random() < 0.2:
             inner.append(self.command("dedup", model, 0))

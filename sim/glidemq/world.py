@@ -3,7 +3,7 @@
 Disk, clock, faults and snapshots are those of runs with bunqueue clients. Bytes of commands are cut
 anywhere, and the rest may come later or never. Every answer is held against the glide-mq model;
 what a restart brings back is held against the yard as it was when the newest batch that came back
-was sealed. What is to take effect as a whole leaves no batch behind in which half of it is told.
+was sealed. What is to take effect as a whole lies in one batch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from jobyard.journal.segment import BATCH_HEADER_SIZE
 from jobyard.model.job import BLOCKED, LEASED
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
@@ -35,7 +36,8 @@ DRAIN_ROUNDS: Final = 40
 # Room for the side keys of a run, which have no place on the disk alone.
 SIDE_BUDGET: Final = 24_000
 # Take effect as a whole, or not at all.
-WHOLE: Final = frozenset({"exec", "flow"})
+ECHOED: Final = frozenset({"ok", "queued"})
+WHOLE: Final = ECHOED | {"exec", "flow", "add", "dedup", "complete", "fail", "remove", "revoke"}
 
 
 class GlideWorld(BunWorld):
@@ -88,7 +90,7 @@ class GlideWorld(BunWorld):
     def _snapshot(self) -> Snapshot:
         bodies = {number: job.data for number, job in self.bun.jobs.items()}
         bodies |= {number: job.data for number, job in self.glide.jobs.items()}
-        return GlideSnapshot(self.boot.yard, bodies)
+        return GlideSnapshot(self.boot.yard, bodies, self.now_ms())
 
     # -- the wire --------------------------------------------------------------------------------
 
@@ -98,6 +100,12 @@ class GlideWorld(BunWorld):
             self.reach("glide-mq beside others")
             super()._talk()
             return
+        for _ in range(1 + int(rng.random() * self.glide_swarm.eagerness)):
+            self._speak()
+
+    def _speak(self) -> None:
+        """Let one client say something, or be cut off."""
+        rng = self.rng3
         lines = self.resp_lines
         if not lines or (len(lines) < self.glide_swarm.clients_max and rng.random() < 0.2):
             self.open_resp()
@@ -152,6 +160,7 @@ class GlideWorld(BunWorld):
             self._carry(line, part)
 
     def _carry(self, line: RespLine, size: int) -> None:
+        is_quiet = not self._waiting()
         data, arrived = line.take(size)
         self._set_time()
         for ask in arrived:
@@ -159,18 +168,27 @@ class GlideWorld(BunWorld):
                 ask.until = self.now_ms() + ask.block
             if ask.kind == "read":
                 self.glide.note_reader(ask)
-        before: Snapshot | None = None
-        if len(arrived) == 1 and arrived[0].kind in WHOLE and not self._waiting():
-            before = self._snapshot()
-        self._begin()
         self._is_alone = len(arrived) == 1
+        is_whole = is_quiet and bool(arrived) and all(ask.kind in WHOLE for ask in arrived)
+        journal = self.boot.journal
+        sealed_count, open_size = len(journal.pending), int(journal.open_bytes())
+        self._begin()
         line.session.receive(data, self.now_ms())
-        if before is not None:
-            for number in range(self._opened, int(self.boot.journal.open_number)):
-                self.reach("batch sealed before a whole")
-                self._snapshots[number] = before
+        real = [ask for ask in arrived if ask.kind not in ECHOED]
+        # Jobs that go so that no more than a count are kept go one by one.
+        if is_whole and len(real) == 1 and real[0].mode != b"count":
+            self._check_whole(real[0], sealed_count, open_size)
         self._hear(line, lambda: None)
         self._end(None, None, None)
+
+    def _check_whole(self, ask: Ask, sealed_count: int, open_size: int) -> None:
+        """See that batches that a command made the journal close tell nothing of the command."""
+        sealed = [one for one in self.boot.journal.pending[sealed_count:] if not one.is_seal]
+        size = sum(len(one.data) - BATCH_HEADER_SIZE for one in sealed)
+        if sealed:
+            self.reach("batch closed before a whole")
+        if sealed and size != open_size:
+            raise Violation("pieces", f"{ask} lies in more than one batch")
 
     def _waiting(self) -> list[Ask]:
         """Return the commands that wait."""
@@ -308,6 +326,19 @@ class GlideFinale(BunFinale):
         world = self._glide
         model = world.glide
         world.pass_time(10_000)
+        while self._take_all(last, queue):
+            for job in model.of_queue(queue, LEASED):
+                done = Ask("complete", queue, job.id)
+                done.entry = "" if job.held is not None and job.held.is_list else job.entry()
+                done.mode = b"0"
+                self._ask(last, done)
+        for job in model.of_queue(queue, BLOCKED):
+            children = [model.jobs.get(number) for number, _ in job.members.values()]
+            if not any(child is not None and child.is_open() for child in children):
+                self._ask(last, Ask("remove", queue, job.id))
+
+    def _take_all(self, last: RespLine, queue: str) -> bool:
+        """Promote and take what there is; tell whether any job runs then."""
         self._ask(last, Ask("promote", queue))
         pop = Ask("pop", queue)
         pop.mode, pop.count = b"both", 900
@@ -315,12 +346,4 @@ class GlideFinale(BunFinale):
         read = Ask("read", queue)
         read.consumer, read.count, read.number = "last", 900, last.number
         self._ask(last, read)
-        for job in model.of_queue(queue, LEASED):
-            done = Ask("complete", queue, job.id)
-            done.entry = "" if job.held is not None and job.held.is_list else job.entry()
-            done.mode = b"0"
-            self._ask(last, done)
-        for job in model.of_queue(queue, BLOCKED):
-            children = [model.jobs.get(number) for number, _ in job.members.values()]
-            if not any(child is not None and child.is_open() for child in children):
-                self._ask(last, Ask("remove", queue, job.id))
+        return bool(self._glide.glide.of_queue(queue, LEASED))

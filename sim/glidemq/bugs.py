@@ -1,0 +1,273 @@
+"""Planted bugs that only runs with glide-mq clients can find: plain data, see `sim.bugs`.
+
+Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+right text, wrong text).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Planted = tuple[str, frozenset[str], tuple[tuple[str, str, str], ...]]
+
+_RESTART: Final = frozenset({"restart", "recovery twice"})
+_REPLY: Final = frozenset({"reply", "state", "lease"})
+
+GLIDE_BUGS: Final[dict[str, Planted]] = {
+    "called-before-its-record": (
+        "the answer to a function does not wait for the disk",
+        frozenset({"answer before its record", "restart"}),
+        (
+            (
+                "jobyard.sessions.glidemq.session",
+                (
+                    "        functions.fcall(Call(self, command, now_ms, may_wait=not"
+                    " self._waits_no_more))\n"
+                    "        self.wait_for(self.door.yard.journal.appended)\n"
+                ),
+                (
+                    "        functions.fcall(Call(self, command, now_ms, may_wait=not"
+                    " self._waits_no_more))\n"
+                ),
+            ),
+        ),
+    ),
+    "entry-kept": (
+        "who lost a job to a restart may end it though another runs it",
+        frozenset({"order", "reply"}),
+        (
+            (
+                "jobyard.engine.take",
+                "            _rename_entry(yard, job, now_ms)\n",
+                "            assert _rename_entry is not None\n",
+            ),
+        ),
+    ),
+    "entry-unchecked": (
+        "whoever knows the id of a job may end its run",
+        _REPLY,
+        (
+            (
+                "jobyard.engine.glide_end",
+                "    return not entry if lease.terms.is_list else entry == entry_of(job)\n",
+                "    return bool(lease)\n",
+            ),
+        ),
+    ),
+    "key-overtaken": (
+        "a job of an ordering key starts before one that was put earlier",
+        frozenset({"lease", "ordering", "waiters", "reply"}),
+        (
+            (
+                "jobyard.model.lane",
+                "        return limits.is_sequential() and self.next_to_start() is not job\n",
+                "        return limits.capacity < 0\n",
+            ),
+        ),
+    ),
+    "slot-forgotten": (
+        "a job that is to be tried again gives its slot away",
+        frozenset({"lanes", "ordering", "lease"}),
+        (
+            (
+                "jobyard.engine.yard",
+                (
+                    "            self.arm(job.queue, job.due_ms)\n"
+                    "            if job.extra is not None:\n"
+                    "                use_slot(job, job.extra, 1)\n"
+                ),
+                "            self.arm(job.queue, job.due_ms)\n",
+            ),
+            (
+                "jobyard.engine.yard",
+                "            self.delayed_count -= 1\n        else:\n",
+                "            self.delayed_count -= 1\n            return\n        else:\n",
+            ),
+        ),
+    ),
+    "slot-for-the-dead": (
+        "a job that is back from the dead runs beside the one that has its slot",
+        frozenset({"ordering", "lease"}),
+        (
+            (
+                "jobyard.engine.shelving",
+                "    if lane.slots_used <= most:\n        return False\n",
+                "    if lane.slots_used >= 0:\n        return False\n",
+            ),
+        ),
+    ),
+    "shelf-forgotten": (
+        "after a restart every job stands in the stream",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.replay",
+                "        job.shelf = u8(_shelf_at(data, pos))\n",
+                "        job.shelf = u8(0)\n",
+            ),
+        ),
+    ),
+    "parent-let-go-early": (
+        "a parent goes on with its first child",
+        frozenset({"state", "reply", "waiters", "members"}),
+        (
+            (
+                "jobyard.engine.flows",
+                "            return False\n    return True\n",
+                "            return True\n    return True\n",
+            ),
+        ),
+    ),
+    "child-untold": (
+        "that a child is done is not recorded for its parent",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.flows",
+                (
+                    "        yard.note(parent, fields.done(), is_needed=True)\n"
+                    "    yard.names.stop_waiting(parent, member.child_id)\n"
+                ),
+                (
+                    "        yard.apply_news(parent, fields.done())\n"
+                    "    yard.names.stop_waiting(parent, member.child_id)\n"
+                ),
+            ),
+        ),
+    ),
+    "side-field-unrecorded": (
+        "fields of side keys and deduplication entries do not outlive the process",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.side",
+                "        _note(yard, key, tag + field, value)\n",
+                "        assert tag\n",
+            ),
+        ),
+    ),
+    "sign-of-life-kept": (
+        "keys that go by themselves are there again after a restart",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.side",
+                "    is_noted = yard.journal.is_on and expires_ms - now_ms > VOLATILE_MS\n",
+                "    is_noted = yard.journal.is_on\n",
+            ),
+        ),
+    ),
+    "pause-stops-nobody": (
+        "workers read from the stream of a queue that is paused",
+        frozenset({"lease"}),
+        (
+            (
+                "jobyard.engine.gates",
+                (
+                    "    if not is_open(queue, rules, now_ms):\n        return None\n"
+                    "    ready = queue.ready.items\n"
+                ),
+                "    ready = queue.ready.items\n",
+            ),
+        ),
+    ),
+    "one-attempt-more": (
+        "a job is tried once more than its worker allows",
+        _REPLY,
+        (
+            (
+                "jobyard.engine.end",
+                "    return attempts >= max(limit, 1) if job.family == GLIDE",
+                "    return attempts > max(limit, 1) if job.family == GLIDE",
+            ),
+        ),
+    ),
+    "sign-of-life-unheard": (
+        "a worker that tells it is alive loses its job",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.sessions.glidemq.projection_writes",
+                "        beat(job, now_ms)\n",
+                "        assert beat is not None\n",
+            ),
+        ),
+    ),
+    "old-job-kept": (
+        "a job that outlived its time waits on",
+        frozenset({"lease", "reply", "state"}),
+        (
+            (
+                "jobyard.engine.move",
+                "            lay_expired(yard, job, now_ms)\n",
+                "            assert lay_expired is not None\n",
+            ),
+        ),
+    ),
+    "result-unrecorded": (
+        "what a job came to is forgotten",
+        _REPLY,
+        (
+            (
+                "jobyard.engine.end",
+                "    if result:\n        result_field(fields, codec, result)\n",
+                "    assert codec >= 0\n",
+            ),
+        ),
+    ),
+    "data-unrecorded": (
+        "new data of a job are forgotten with a restart",
+        _RESTART | {"body", "live bytes"},
+        (
+            (
+                "jobyard.engine.move",
+                "        journal.append_body(job, body)\n",
+                "        job.size = len(body)\n",
+            ),
+        ),
+    ),
+    "transaction-in-pieces": (
+        "a crash may leave half of a transaction behind",
+        frozenset({"pieces"}),
+        (
+            (
+                "jobyard.sessions.glidemq.session",
+                "        self._make_room(queued)\n",
+                "        assert queued\n",
+            ),
+        ),
+    ),
+    "last-promoted-first": (
+        "of two jobs with a priority the one that came later is promoted first",
+        frozenset({"order", "reply"}),
+        (
+            (
+                "jobyard.engine.glide_move",
+                "heapq.nsmallest(int(most), shelves.staged.items, key=_place_of)",
+                "heapq.nlargest(int(most), shelves.staged.items, key=_place_of)",
+            ),
+        ),
+    ),
+    "note-unrecorded": (
+        "what a client noted with a job is forgotten with a restart",
+        _RESTART,
+        (
+            (
+                "jobyard.sessions.glidemq.projection_writes",
+                "    if is_noted or has_labels:\n        yard.note(job, news.done())\n",
+                "    if is_noted or has_labels:\n        yard.apply_news(job, news.done())\n",
+            ),
+        ),
+    ),
+    "custom-id-twice": (
+        "an id that a client chose is given to a second job",
+        frozenset({"reply", "ids", "names"}),
+        (
+            (
+                "jobyard.engine.glide",
+                "    if adding.custom_id and find(yard, queue, adding.custom_id) is not None:\n",
+                "    if adding.custom_id and find(yard, queue, adding.name) is not None:\n",
+            ),
+        ),
+    ),
+}
