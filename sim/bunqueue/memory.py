@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.yard import due_stamp
 from jobyard.model.entry import POLICY, WRITE
-from jobyard.model.glide import GlidePart
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
 from jobyard.model.rules import DEFAULTS
 from jobyard.model.shelves import STAGED
@@ -19,6 +18,7 @@ from sim.state import Violation
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
     from jobyard.model.extra import Extra
+    from jobyard.model.glide import GlidePart
     from jobyard.model.job import Job
 
 _DEFAULT_RULES: Final = DEFAULTS.encode()
@@ -86,10 +86,14 @@ def _rare(extra: Extra) -> tuple[object, ...]:
 
 def _part(part: GlidePart) -> tuple[object, ...]:
     """Return what jobs of glide-mq have beyond any other, but for when a signal comes too late."""
-    whole = GlidePart()
-    whole.fill(part.encode(), 0, 0)
-    whole.until_ms = 0
-    return (whole.encode(), tuple(sorted((part.overlay or {}).items())))
+    limits = part.limits
+    return (
+        *(part.opts, part.lane_key, int(part.order), int(part.cost), int(part.flags)),
+        *(int(limits.concurrency), int(limits.rate_most), int(limits.rate_ms)),
+        *(int(limits.capacity), int(limits.refill), part.parent_id, part.parent_queue),
+        *(part.parent_ids, part.parent_queues, part.scheduler),
+        tuple(sorted((part.overlay or {}).items())),
+    )
 
 
 def _times(extra: Extra) -> tuple[int, ...]:

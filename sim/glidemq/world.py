@@ -60,6 +60,8 @@ class GlideWorld(BunWorld):
         self.glide_boot: GlideBoot
         self._is_tick = False
         self._is_alone = False
+        # Whose bytes the server has just been given.
+        self._acting: RespLine | None = None
 
     # -- lives of the server ---------------------------------------------------------------------
 
@@ -75,6 +77,9 @@ class GlideWorld(BunWorld):
         assert isinstance(boot, GlideBoot)
         self.glide_boot = boot
         self.resp_lines.clear()
+        # The last process may have ended in the midst of either.
+        self._is_tick = False
+        self._acting = None
         super()._adopt(yard)
         self._set_time()
         self.glide.adopt(yard)
@@ -178,8 +183,9 @@ class GlideWorld(BunWorld):
         # Jobs that go so that no more than a count are kept go one by one.
         if is_whole and len(real) == 1 and real[0].mode != b"count":
             self._check_whole(real[0], sealed_count, open_size)
-        self._hear(line, lambda: None)
+        self._acting = line
         self._end(None, None, None)
+        self._acting = None
 
     def _check_whole(self, ask: Ask, sealed_count: int, open_size: int) -> None:
         """See that batches that a command made the journal close tell nothing of the command."""
@@ -204,15 +210,17 @@ class GlideWorld(BunWorld):
     def _end(
         self, line: BunConnection | None, ask: BunAsk | None, also: Callable[[], None] | None
     ) -> None:
-        self._hear(None, self.glide.tick if self._is_tick else lambda: None)
+        self._hear()
         super()._end(line, ask, also)
 
-    def _hear(self, acting: RespLine | None, first: Callable[[], None]) -> None:
+    def _hear(self) -> None:
         """Compare what RESP clients are told with what the model allows."""
         model = self.glide
+        acting = self._acting
         self._set_time()
         model.batch = self._opened
-        first()
+        if self._is_tick:
+            model.tick()
         stirred = list(self.boot.stirred)
         said: list[tuple[RespLine, Answer, bytes]] = []
         for line in sorted(self.resp_lines, key=lambda one: one is not acting):

@@ -10,8 +10,8 @@ import pytest
 from sim.run import run_seed
 from tools.compiled_build import ROOT, CompiledCopy
 
-# The first and the last have bunqueue clients, the second has topics clients.
-SEEDS = (3, 4, 17, 40, 47)
+# The first and the last have bunqueue clients, the second has topics clients, 16 glide-mq clients.
+SEEDS = (3, 4, 16, 17, 40, 47)
 
 
 def trace_of(seed: int, package: Path, hash_seed: str) -> str:

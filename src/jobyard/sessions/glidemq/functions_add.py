@@ -289,18 +289,23 @@ def add_flow(call: Fcall) -> None:
     try:
         jobs = put_flow(call.yard, queue, parent, children, ties, call.now_ms)
     except Refused as error:
-        for one in [queue, *queues]:
-            call.events.forget_unused(one.name)
-            if call.yard.queues.get(one.name) is one:
-                drop_if_idle(call.yard, one)
-        text = _words_of(error)
-        if text == COST_EXCEEDS:
-            call.answer(text)
-        else:
-            _answer_json(call, [text])
+        _refuse_flow(call, [queue, *queues], error)
         return
     _note_budget(call, jobs, budget_at)
     _answer_json(call, [glide.id_of(job) for job in jobs])
+
+
+def _refuse_flow(call: Fcall, queues: list[Queue], error: Refused) -> None:
+    """Leave nothing behind a flow that may not enter, and answer why."""
+    for queue in queues:
+        call.events.forget_unused(queue.name)
+        if call.yard.queues.get(queue.name) is queue:
+            drop_if_idle(call.yard, queue)
+    text = _words_of(error)
+    if text == COST_EXCEEDS:
+        call.answer(text)
+    else:
+        _answer_json(call, [text])
 
 
 def _answer_json(call: Fcall, texts: list[str]) -> None:
