@@ -161,18 +161,15 @@ class GlideKeys(GlideState):
         if part == b"stream":
             running = self.of_queue(queue, LEASED)
             taken = [job for job in running if job.held is not None and not job.held.is_list]
-            lists = self.on_shelf(queue, PROMOTED) + self.on_shelf(queue, STACK)
-            # What waits behind others of its key has its entry there, wherever it is to stand.
-            behind = [job for job in lists if not self.is_standing(job)]
-            return self.on_shelf(queue, STREAM) + behind + taken
+            return self.on_shelf(queue, STREAM) + taken
         if part == b"scheduled":
             return [job for job in self.of_queue(queue, READY, DELAYED) if job.is_scheduled()]
         if part == b"completed":
             return self.of_queue(queue, DONE)
         if part == b"failed":
             return self.of_queue(queue, DEAD)
-        shelf = PROMOTED if part == b"priority" else STACK
-        return [job for job in self.on_shelf(queue, shelf) if self.is_standing(job)]
+        # What waits behind others of its key counts where it is to stand.
+        return self.on_shelf(queue, PROMOTED if part == b"priority" else STACK)
 
     def _count(self, ask: Ask, answer: Answer) -> int:
         jobs = self._members(ask.queue, ask.mode)
@@ -186,8 +183,10 @@ class GlideKeys(GlideState):
         self.expect(ask, answer, [job.id.encode() for job in jobs])
         return self._newest(jobs)
 
-    def _turn(self, job: GlideJob) -> tuple[int, int]:
-        return job.rank, self.place_of(job)
+    def _turn(self, job: GlideJob) -> tuple[bool, bool, int, int]:
+        if self.is_standing(job):
+            return False, False, job.rank, self.place_of(job)
+        return True, job.deliveries == 0, job.order, self.place_of(job)
 
     def _entries(self, ask: Ask, answer: Answer) -> int:
         """Check the entries of a stream."""
@@ -210,7 +209,10 @@ class GlideKeys(GlideState):
             (float(score) if isinstance(score, bytes) else -1.0, member)
             for member, score in zip(flat[::2], flat[1::2], strict=True)
         ]
-        if found != wanted:
+        scores = [score for score, _ in found]
+        # Those at rest stand in the order they ended, whatever the clock said.
+        is_ordered = ask.mode != b"scheduled" or scores == sorted(scores)
+        if sorted(found) != wanted or not is_ordered:
             raise Violation("reply", f"{ask}: {found}, not {wanted}"[:1500])
         return self._newest(jobs)
 

@@ -7,7 +7,6 @@ the protocol leaves a choice it checks that the yard's choice was a legal one an
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from jobyard.engine.glide import find as find_job
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
@@ -16,9 +15,6 @@ from sim.glidemq.keys import GlideKeys
 from sim.glidemq.network import Answer, Error
 from sim.glidemq.nouns import Ask, GlideJob, Wish
 from sim.state import Violation
-
-# How far ahead of the yard's the clock of a client may be.
-SKEW_MS: Final = 60_000
 
 
 class GlideModel(GlideKeys):
@@ -317,7 +313,9 @@ class GlideModel(GlideKeys):
         is_last = job.attempts >= max(ask.count, 1)
         self.expect(ask, answer, b"failed" if is_last else b"retrying")
         started = self.now if job.held is None else job.held.since
-        job.failure = ask.value
+        if job.delay > 0 and not job.is_delay_apart():
+            job.note_delay(job.delay)
+        job.failure, job.failure_began = ask.value, started
         if is_last:
             self.rest(job, DEAD)
             job.error, job.started = ask.value, started
@@ -336,6 +334,8 @@ class GlideModel(GlideKeys):
         self.expect(ask, answer, 1 if is_held else 0)
         if job is None or not is_held:
             return 0
+        if job.delay > 0 and not job.is_delay_apart():
+            job.note_delay(job.delay)
         self.stand(job, STREAM)
         job.delay = 0
         job.due = self.now
@@ -350,6 +350,8 @@ class GlideModel(GlideKeys):
             return self.told(ask, answer, b"error:not_active", job)
         self.expect(ask, answer, b"ok")
         job.data = ask.value or job.data
+        if job.is_delay_apart():
+            job.note_delay(max(ask.number, 1))
         self.put_off(job, max(ask.number, 1), is_new=True)
         return self.batch
 
@@ -394,17 +396,17 @@ class GlideModel(GlideKeys):
 
     def _is_ahead(self, job: GlideJob, ts: int) -> bool:
         """Tell whether a delayed job is due by the clock of who asks."""
-        is_near = job.due <= ts - self.wall_offset + SKEW_MS
-        return is_near and job.due_label(self.wall_offset) <= ts
+        return job.due_label(self.wall_offset) <= ts
 
     def _promote_job(self, ask: Ask, answer: Answer) -> int:
         job = self.find(ask.queue, ask.id)
         if job is None:
             self.expect(ask, answer, b"error:not_found")
             return 0
-        if not job.is_scheduled() or job.delay <= 0:
+        if job.word() != b"delayed":
             return self.told(ask, answer, b"error:not_delayed", job)
         self.expect(ask, answer, b"ok")
+        job.note_delay(0)
         self.promoted(job)
         return self.batch
 
@@ -464,6 +466,8 @@ class GlideModel(GlideKeys):
         if ask.number == 0 and job.state == READY and job.delay == 0:
             return self.told(ask, answer, b"no_op", job)
         self.expect(ask, answer, b"ok")
+        if job.is_delay_apart():
+            job.note_delay(ask.number)
         if ask.number > 0:
             self.put_off(job, ask.number, is_new=False)
         else:
@@ -508,6 +512,7 @@ class GlideModel(GlideKeys):
                 is_over = child is None or child.state == DONE
                 job.members[label] = (number, is_done or is_over)
             job.attempts = job.stalls = 0
+            job.is_revoked = False
             job.due = self.now
             self.stand(job, STAGED)
             if job.open_members():

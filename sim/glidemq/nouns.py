@@ -107,6 +107,7 @@ class GlideJob:
         # Why it is dead, and what the last run that failed said.
         self.error = b""
         self.failure: bytes | None = None
+        self.failure_began = 0
         # Since when it stands on its shelf.
         self.stood = now
         self.ended = 0
@@ -153,7 +154,7 @@ class GlideJob:
 
     def due_label(self, wall_offset: int) -> int:
         """Return when it is due by the clock of its client, 0 if it waits for no time."""
-        if self.state == READY and self.delay <= 0:
+        if self.state == READY and self.delay <= 0 and self.deliveries == 0:
             return 0
         if self.deliveries == 0 and self.due == self.created + self.delay:
             return self.wish.ts + self.delay
@@ -170,8 +171,17 @@ class GlideJob:
         if self.state == READY:
             if self.shelf != STAGED:
                 return b"waiting"
-            return b"prioritized" if self.rank > 0 and self.delay == 0 else b"delayed"
+            is_new = self.delay == 0 and self.deliveries == 0
+            return b"prioritized" if self.rank > 0 and is_new else b"delayed"
         return b"waiting-children" if self.state == BLOCKED else _STATES[self.state]
+
+    def is_delay_apart(self) -> bool:
+        """Tell whether the delay that clients are told of is not the one it has."""
+        return self.failure is not None or b"delay" in self.notes
+
+    def note_delay(self, delay: int) -> None:
+        """Remember a delay to be told, whatever it has."""
+        self.notes[b"delay"] = b"%d" % delay
 
     def shown(self, wall_offset: int) -> dict[bytes, bytes]:
         """Return it as the hash that clients read."""
@@ -183,16 +193,18 @@ class GlideJob:
             b"opts": wish.opts,
             b"timestamp": b"%d" % wish.ts,
             b"attemptsMade": b"%d" % self.attempts,
-            b"delay": b"%d" % max(self.delay, 0),
+            b"delay": b"0" if self.failure is not None else b"%d" % max(self.delay, 0),
             b"priority": b"%d" % self.rank,
             b"maxAttempts": b"%d" % wish.attempts,
             b"state": self.word(),
         }
-        if wish.lane and wish.concurrency <= 1:
-            fields[b"orderingKey"] = wish.lane.encode()
-            fields[b"orderingSeq"] = b"%d" % self.order
-        elif wish.lane:
+        if wish.lane:
             fields[b"groupKey"] = wish.lane.encode()
+            fields[b"orderingSeq"] = b"%d" % self.order
+            if wish.concurrency <= 1:
+                fields[b"orderingKey"] = wish.lane.encode()
+        if wish.is_lifo:
+            fields[b"lifo"] = b"1"
         done = [label for label, (_, is_done) in self.members.items() if is_done]
         if done:
             fields[b"depsCompleted"] = b"%d" % len(done)
@@ -214,14 +226,16 @@ class GlideJob:
         fields: dict[bytes, bytes] = {}
         if self.state == DONE:
             fields[b"returnvalue"] = self.result or b"null"
-        elif self.state == DEAD:
+        if self.state == DEAD:
             fields[b"failedReason"] = self.error
-        elif self.failure is not None:
+        elif self.failure is not None and self.attempts > 0:
             fields[b"failedReason"] = self.failure
+        began = self.failure_began if self.failure is not None else 0
         if not self.is_open():
             fields[b"finishedOn"] = b"%d" % (self.ended + wall_offset)
-            if self.started:
-                fields[b"processedOn"] = b"%d" % (self.started + wall_offset)
+            began = self.started or began
+        if began:
+            fields[b"processedOn"] = b"%d" % (began + wall_offset)
         if self.held is not None:
             fields[b"processedOn"] = b"%d" % (self.held.since + wall_offset)
             fields[b"lastActive"] = b"%d" % (self.held.beat + wall_offset)
@@ -253,6 +267,7 @@ class GlideJob:
             return
         if extra.failures:
             self.failure = extra.failures[-1].error.encode()
+            self.failure_began = int(extra.failures[-1].started_ms)
         end = extra.outcome
         if end is not None:
             self.ended, self.ending = int(end.ended_ms), int(end.key)
