@@ -21,14 +21,10 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
             (
                 "jobyard.sessions.glidemq.session",
                 (
-                    "        functions.fcall(Call(self, command, now_ms, may_wait=not"
-                    " self._waits_no_more))\n"
+                    "        functions.fcall(call)\n"
                     "        self.wait_for(self.door.yard.journal.appended)\n"
                 ),
-                (
-                    "        functions.fcall(Call(self, command, now_ms, may_wait=not"
-                    " self._waits_no_more))\n"
-                ),
+                "        functions.fcall(call)\n",
             ),
         ),
     ),
@@ -243,8 +239,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.glide_move",
-                "heapq.nsmallest(int(most), shelves.staged.items, key=_place_of)",
-                "heapq.nlargest(int(most), shelves.staged.items, key=_place_of)",
+                "            best = staged[0]\n",
+                "            best = staged[-1]\n",
             ),
         ),
     ),
@@ -254,8 +250,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.sessions.glidemq.projection_writes",
-                "    if is_noted or has_labels:\n        yard.note(job, news.done())\n",
-                "    if is_noted or has_labels:\n        yard.apply_news(job, news.done())\n",
+                "    if is_noted or part is not None:\n        yard.note(job, news.done())\n",
+                "    if is_noted or part is not None:\n        yard.apply_news(job, news.done())\n",
             ),
         ),
     ),
