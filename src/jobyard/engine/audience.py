@@ -22,7 +22,14 @@ from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import YardFull
 from jobyard.journal.record import ENTRY_SIZE
-from jobyard.model.audience import Audience, Delivery, Repeat, Subscription, has_entry
+from jobyard.model.audience import (
+    SWEEP_MIN,
+    Audience,
+    Delivery,
+    Repeat,
+    Subscription,
+    has_entry,
+)
 from jobyard.model.entry import AUDIENCE, Entry
 from jobyard.model.job import GLIDE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
@@ -30,6 +37,8 @@ from jobyard.model.queue import Queue
 from jobyard.model.side import StreamReader
 
 _STANDING: Final = frozenset((READY, LEASED))
+# How long an entry that is gone may still be acknowledged, where too much is remembered.
+GONE_MS: Final = 3_600_000
 
 
 @final
@@ -153,6 +162,8 @@ def deliver(
         _catch_up(yard, queue, audience, now_ms)
     if _is_paused(queue, now_ms):
         return []
+    if len(subscription.pending) + len(subscription.done) > subscription.sweep_at:
+        _let_gone_go(subscription, now_ms)
     given: list[Delivery] = []
     for repeat in list(subscription.ready.values()):
         if len(given) >= count:
@@ -180,6 +191,20 @@ def deliver(
         subscription.pending[int(stamp)] = delivery
         given.append(delivery)
     return given
+
+
+def _let_gone_go(subscription: Subscription, now_ms: i64) -> None:
+    """Let entries be over that are gone from the stream and were given to somebody long ago.
+
+    One that nobody ever acknowledges would have all behind it remembered one by one, without end.
+    """
+    for stamp, delivery in list(subscription.pending.items()):
+        job = delivery.job
+        is_there = has_entry(job) and int(abs_stamp(job.stamp)) == stamp
+        if not is_there and now_ms - delivery.at_ms > GONE_MS:
+            del subscription.pending[stamp]
+    remembered = len(subscription.pending) + len(subscription.done)
+    subscription.sweep_at = 2 * remembered + SWEEP_MIN
 
 
 def _is_paused(queue: Queue, now_ms: i64) -> bool:

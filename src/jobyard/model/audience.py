@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _CONSUMERS_MAX: Final = 1000
 # How many entries that are gone an index may hold at the least before they are swept.
 _SLACK: Final = 64
+# What a subscription may remember at the least before it is swept.
+SWEEP_MIN: Final = 1024
 
 
 def has_entry(job: Job) -> bool:
@@ -85,6 +87,8 @@ class Subscription:
         self.again: dict[int, Delivery] = {}
         # When each was heard of last.
         self.consumers: dict[bytes, int] = {}
+        # How much may be pending or done before what is gone is let go.
+        self.sweep_at: i64 = SWEEP_MIN
 
     def hear(self, consumer: bytes, now_ms: i64) -> None:
         """Take note that a consumer asked for something."""

@@ -293,3 +293,25 @@ def test_every_message_is_given_until_it_is_over_and_then_no_more(
         step: Callable[[bytes, int], None] = getattr(readers, what)
         step(name, number)
     readers.check()
+
+
+def test_an_entry_that_is_gone_and_never_acknowledged_does_not_hold_up_the_floor_for_ever() -> None:
+    glides = GlideYard()
+    site = glides.site
+    subscription = subscribe(site)
+    lost, stays = glides.add(), glides.add()
+    deliver(site)
+    for _ in range(3):
+        glides.add()
+        acknowledge(site, deliver(site))
+    assert noted(site) == [b"d", b"d", b"d", b"g"]
+    remove(site.yard, lost, site.now_ms)
+    subscription.sweep_at = 0
+    deliver(site)
+    assert len(subscription.pending) == 2
+    site.tick(verbs.GONE_MS + 1)
+    subscription.sweep_at = 0
+    deliver(site)
+    assert [one.job for one in subscription.pending.values()] == [stays]
+    acknowledge(site, list(subscription.pending.values()))
+    assert noted(site) == [b"g"]
