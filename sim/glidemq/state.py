@@ -141,6 +141,9 @@ class GlideState:
 
     def stand(self, job: GlideJob, shelf: int) -> None:
         """Let a job be ready on a shelf, as the last to come."""
+        if self._fronts.get((job.queue, job.wish.lane)) == job.number:
+            # Who is moved loses its turn, and may get it back.
+            del self._fronts[job.queue, job.wish.lane]
         job.held = None
         job.state = READY
         job.shelf = shelf

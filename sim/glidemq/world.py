@@ -235,6 +235,8 @@ class GlideWorld(BunWorld):
         model.follow_old()
         for line, answer, data in said:
             self._answered(line, answer, data)
+        # A run that ended may have been of one that is too old to wait.
+        model.follow_old()
         model.settle()
         for ask in self._waiting():
             model.check_waiting(ask)
