@@ -44,8 +44,9 @@ TOKENS_MAX: Final = 1 << 40
 DEDUP_AGE_MS: Final = 7 * 86_400_000
 DEDUP_FEW: Final = 1024
 DEDUP_MARKS_MAX: Final = 10_000
-# What an entry of it and the record of its job take beside what a client said, at most.
-_DEDUP_ROOM: Final = 4096
+# What an entry of it and the record of its job take beside what a client said, at most; less than
+# a transaction keeps free for one call.
+_DEDUP_ROOM: Final = 2560
 _ORDERING_KEY_MAX: Final = 256
 _CHILD_KEYS: Final = 4
 _CHILD_ARGS: Final = 9
@@ -191,7 +192,8 @@ def dedup(call: Fcall) -> None:
     ttl_ms = call.number(1, TIME_MAX, "ttl")
     adding = read_adding(call, 3)
     _tie_to(adding, parent, place)
-    # The entry comes last, and must not be what there is no room for.
+    # The entry comes last, and must not be what there is no room for; it lies in one batch with the
+    # job, and with the end of the one it replaces.
     size: i64 = len(call.key(0)) + len(call.arg(0)) + _DEDUP_ROOM
     side.admit(call.yard, size, size + len(adding.data) + len(adding.opts))
     queue = call.yard.queues.get(place.queue_name)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jobyard.journal.segment import BATCH_HEADER_SIZE
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
@@ -302,3 +303,18 @@ def test_a_restart_keeps_jobs_as_they_were() -> None:
     again = Library(library.site.reboot())
     assert [again.job("mine"), again.job("2"), again.counts()] == before
     assert again.dedup("d", "simple") == b"skipped"
+
+
+def test_a_job_its_entry_and_the_end_of_the_one_it_replaces_lie_in_one_batch() -> None:
+    library = Library(BareGlidemq(MemoryStorage(), segment_size=4096))
+    journal = library.site.yard.journal
+    rolled = 0
+    for number in range(60):
+        sealed_count, open_size = len(journal.pending), int(journal.open_bytes())
+        assert library.dedup("d", "debounce", delay=1000, data=f'"{"x" * number}"') != b"skipped"
+        sealed = [one for one in journal.pending[sealed_count:] if not one.is_seal]
+        rolled += len(sealed)
+        assert sum(len(one.data) - BATCH_HEADER_SIZE for one in sealed) in {0, open_size}
+        if number % 3 == 2:
+            library.site.site.commit()
+    assert rolled > 2
