@@ -295,6 +295,11 @@ class GlideKeys(GlideState):
         self.expect(ask, answer, len(side.value))
         return self.batch
 
+    def wipe(self, job: GlideJob) -> None:
+        """Let a job go that a client removed, and what clients kept beside it."""
+        self.remove(job)
+        self.side.pop(f"glide:{{{job.queue}}}:signals:{job.id}".encode(), None)
+
     def _lpop(self, ask: Ask, answer: Answer) -> int:
         side = self.living(ask.key)
         items = [] if side is None else side.value

@@ -415,7 +415,7 @@ class GlideModel(GlideKeys):
         self.expect(ask, answer, 0 if job is None else 1)
         if job is None:
             return 0
-        self.remove(job)
+        self.wipe(job)
         return self.batch
 
     def _revoke(self, ask: Ask, answer: Answer) -> int:
@@ -483,7 +483,7 @@ class GlideModel(GlideKeys):
         gone = [job for job in jobs if ask.is_set or not job.is_scheduled()]
         self.expect(ask, answer, len(gone))
         for job in gone:
-            self.remove(job)
+            self.wipe(job)
         return self.batch if gone else 0
 
     def _clean(self, ask: Ask, answer: Answer) -> int:
@@ -497,7 +497,7 @@ class GlideModel(GlideKeys):
             gone.append(job)
         self.expect(ask, answer, [job.id.encode() for job in gone])
         for job in gone:
-            self.remove(job)
+            self.wipe(job)
         return self.batch if gone else 0
 
     def _retry(self, ask: Ask, answer: Answer) -> int:
