@@ -159,6 +159,8 @@ def _rename_entry(yard: Yard, job: Job, now_ms: i64) -> None:
     step_down(yard, job)
     job.stamp = move.stamp
     stand(yard, job)
+    if job.queue.roster is not None:
+        job.queue.roster.note_moved(job)
     if job.extra is not None:
         yard.apply_news(job, b"")
 

@@ -310,6 +310,27 @@ def test_a_late_end_counts_after_a_restart() -> None:
     assert Library(again.site.reboot()).job(job_id)["returnvalue"] == '"ok"'
 
 
+@pytest.mark.parametrize("is_read_before", [False, True])
+def test_a_job_taken_again_after_a_restart_stands_where_its_new_entry_is(
+    *, is_read_before: bool
+) -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    for _ in range(3):
+        library.add()
+    library.add(delay=1)
+    library.read()
+    again = Library(library.site.reboot())
+    if is_read_before:
+        assert again.client.ask("XLEN", again.key("stream")) == 3
+        assert len(again.client.ask("XRANGE", again.key("stream"), "-", "+")) == 3
+    [(job_id, entry)] = again.read()
+    assert job_id == "1"
+    shown = again.client.ask("XRANGE", again.key("stream"), "-", "+")
+    assert [fields[1] for _, fields in shown] == [b"2", b"3", b"1"]
+    assert shown[-1][0].decode() == entry
+    assert again.client.ask("XRANGE", again.key("stream"), entry, entry) == [shown[-1]]
+
+
 # -- bad calls ----------------------------------------------------------------------------------
 
 
