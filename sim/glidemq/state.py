@@ -277,7 +277,7 @@ class GlideState:
             if job.state not in {READY, DELAYED} or not job.is_old(self.now):
                 continue
             found = self.yard.jobs.get(job.number)
-            if found is not None and found.state == DEAD:
+            if found is not None and found.state == DEAD and found.outcome().error == "expired":
                 if job.state == DELAYED and job.due <= self.now:
                     self.come_due(job)
                 if job.is_scheduled():
