@@ -19,6 +19,7 @@ from sim.glidemq.memory import GlideSnapshot
 from sim.glidemq.model import GlideModel
 from sim.glidemq.network import RespLine, pack
 from sim.glidemq.nouns import Ask
+from sim.glidemq.visitor import Visitor
 from sim.glidemq.words import phrase
 from sim.glidemq.workload import GlideAuthor, GlideSwarm
 from sim.state import Violation
@@ -56,6 +57,10 @@ class GlideWorld(BunWorld):
         self.glide_swarm = GlideSwarm(self.rng3, is_steady=is_steady)
         self.glide_author = GlideAuthor(self.rng3, self.glide_swarm)
         self.glide = GlideModel(self.reach)
+        # Drawn beside the others, so that older seeds still tell their stories.
+        self._visits = Random(seed * 2_654_435_761 + 23)
+        self._visits_odds = self._visits.choice((0.0, 0.0, 0.1))
+        self.visitor = Visitor(self.glide_swarm.queues, self._delivered)
         self.resp_lines: list[RespLine] = []
         self.glide_boot: GlideBoot
         self._is_tick = False
@@ -83,6 +88,8 @@ class GlideWorld(BunWorld):
         super()._adopt(yard)
         self._set_time()
         self.glide.adopt(yard)
+        if self._visits_odds:
+            self.visitor.enter(boot, self.now_ms())
 
     def _set_time(self) -> None:
         self.glide.now = self.now_ms()
@@ -123,6 +130,36 @@ class GlideWorld(BunWorld):
         elif not line.asked:
             self._set_time()
             self.request(line, self.glide_author.write(self.glide, line.number))
+        if self._visits_odds and self._visits.random() < self._visits_odds:
+            self._visit()
+
+    def _visit(self) -> None:
+        """Let a beanstalk client take a job and end its run."""
+        model = self.glide
+        visitor = self.visitor
+        self._begin()
+        answer = visitor.say(b"reserve-with-timeout 0", self.now_ms())
+        self.note(f"visitor> {answer[:60]!r}")
+        self._begin_turn()
+        job = visitor.taken(model, answer)
+        self._end(None, None, None)
+        if job is None:
+            return
+        self.reach("taken at another door")
+        is_good = self._visits.random() < 0.7
+        word = b"delete %d" if is_good else b"bury %d 0"
+        self._begin()
+        answer = visitor.say(word % job.number, self.now_ms())
+        self.note(f"visitor> {answer!r}")
+        self._begin_turn()
+        visitor.ended(model, job, answer, is_good=is_good)
+        self._end(None, None, None)
+
+    def _begin_turn(self) -> None:
+        self._set_time()
+        self.glide.batch = self._opened
+        self.glide.just_given = set()
+        self.glide.follow_old()
 
     def open_resp(self) -> RespLine:
         """Let one more client in."""

@@ -69,6 +69,7 @@ RARE = {
     "stop during a start",
     "superseded victim",
     "synced though others are only written",
+    "taken at another door",
     "tombstone cap",
     "tombstone ttl",
     "topic dropped",
