@@ -203,10 +203,13 @@ def reclaim_lost(
 def _give_up(
     yard: Yard, silent: list[Lease], max_stalled: i64, most: int, now_ms: i64
 ) -> list[Job]:
-    """End runs that nobody goes on with, the longest silent first; return their jobs."""
+    """End runs that nobody goes on with, the longest silent if not all; return their jobs."""
     silent.sort(key=_beat_of)
+    del silent[most:]
+    # Who waits is served with each, so the best come first.
+    silent.sort(key=_turn_of)
     jobs: list[Job] = []
-    for lease in silent[:most]:
+    for lease in silent:
         job = lease.job
         if job.lease is not lease:
             continue
@@ -220,6 +223,10 @@ def _give_up(
 
 def _beat_of(lease: Lease) -> int:
     return lease.beat_ms
+
+
+def _turn_of(lease: Lease) -> tuple[int, int]:
+    return lease.job.rank, abs_stamp(lease.job.stamp)
 
 
 def _trim(yard: Yard, queue: Queue, line: Line, keep: Keep, now_ms: i64) -> None:

@@ -165,7 +165,7 @@ def test_who_waited_at_several_streams_waits_at_none_any_more() -> None:
 def test_a_job_whose_entry_finds_no_room_does_not_enter() -> None:
     library = Library(BareGlidemq(MemoryStorage(), budget=20_000), "q")
     library.dedup("a", "debounce", delay=1000)
-    filler = library.client.ask("HSET", library.key("budget:f"), "x", "y" * 15_000)
+    filler = library.client.ask("HSET", library.key("budget:f"), "x", "y" * 17_000)
     assert filler == 1
     parts = ["dedup", "id", "stream", "scheduled", "events"]
     said = library.refused("dedup", parts, "a", 0, "debounce", *library.arguments(delay=1000))
