@@ -81,17 +81,6 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
-    "slot-for-the-dead": (
-        "a job that is back from the dead runs beside the one that has its slot",
-        frozenset({"ordering", "lease"}),
-        (
-            (
-                "jobyard.engine.shelving",
-                "    if lane.slots_used <= most:\n        return False\n",
-                "    if lane.slots_used >= 0:\n        return False\n",
-            ),
-        ),
-    ),
     "shelf-forgotten": (
         "after a restart every job stands in the stream",
         _RESTART,
@@ -197,17 +186,6 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
                 "jobyard.engine.move",
                 "            lay_expired(yard, job, now_ms)\n",
                 "            assert lay_expired is not None\n",
-            ),
-        ),
-    ),
-    "result-unrecorded": (
-        "what a job came to is forgotten",
-        _REPLY,
-        (
-            (
-                "jobyard.engine.end",
-                "    if result:\n        result_field(fields, codec, result)\n",
-                "    assert codec >= 0\n",
             ),
         ),
     ),

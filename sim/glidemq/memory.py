@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.model.limits import NEVER_MS
 from sim.bunqueue.memory import Snapshot
+from sim.glidemq.network import Reader, pack
+from sim.glidemq.words import key, keys_of
+from sim.network import Ear
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
     from jobyard.model.side import SideKey
+    from sim.glidemq.boot import GlideBoot
+    from sim.glidemq.model import GlideModel
+    from sim.glidemq.network import Answer
 
 # A key that goes by itself within this time is not remembered.
 VOLATILE_MS: Final = 600_000
@@ -56,3 +62,51 @@ class GlideSnapshot(Snapshot):
             wrong = {name for name in {*found, *wanted} if found.get(name) != wanted.get(name)}
             story = [(name, found.get(name), wanted.get(name)) for name in sorted(wrong)]
             raise Violation("restart", f"side keys (found, expected): {story}"[:1500])
+
+
+# What a hash tells of a run, which ends with the process.
+_OF_RUNS: Final = (b"state", b"processedOn", b"lastActive")
+_SORTED: Final = ("scheduled", "completed", "failed")
+
+
+class Showing:
+    """What clients are shown of some queues: every job as its hash, and the sorted sets."""
+
+    def __init__(self, boot: GlideBoot, model: GlideModel, queues: tuple[str, ...]) -> None:
+        self._session = boot.glidemq.enter(Ear([]))
+        self._now_ms = model.now
+        self._running = {job.number for job in model.jobs.values() if job.held is not None}
+        self.jobs = {
+            number: self._ask([b"HGETALL", key(job.queue, f"job:{job.id}")])
+            for number, job in model.jobs.items()
+        }
+        self.sets = {
+            place: self._ask([b"ZRANGE", place, b"0", b"-1", b"WITHSCORES"])
+            for queue in queues
+            for place in keys_of(queue, *_SORTED)
+        }
+        self._session.closed(model.now)
+
+    def _ask(self, words: list[bytes]) -> Answer:
+        self._session.receive(pack(words), self._now_ms)
+        return Reader(bytes(self._session.take_output())).read()
+
+    def check(self, after: Showing) -> None:
+        """See that clients are shown the same after a restart, but for runs."""
+        if after.sets != self.sets:
+            raise Violation("restart", f"shown {after.sets}, not {self.sets}"[:1500])
+        for number, before in self.jobs.items():
+            found, wanted = after.jobs.get(number), before
+            if number in self._running:
+                found, wanted = _without_run(found), _without_run(wanted)
+            if found != wanted:
+                raise Violation(
+                    "restart", f"job {number} is shown {found!r}, not {wanted!r}"[:1500]
+                )
+
+
+def _without_run(answer: Answer) -> Answer:
+    """Return a hash without the fields of a run."""
+    words = answer if isinstance(answer, list) else []
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [word for pair in pairs if pair[0] not in _OF_RUNS for word in pair]

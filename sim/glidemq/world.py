@@ -15,7 +15,7 @@ from jobyard.journal.segment import BATCH_HEADER_SIZE
 from jobyard.model.job import BLOCKED, LEASED
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
-from sim.glidemq.memory import GlideSnapshot
+from sim.glidemq.memory import GlideSnapshot, Showing
 from sim.glidemq.model import GlideModel
 from sim.glidemq.network import RespLine, pack
 from sim.glidemq.nouns import Ask
@@ -90,6 +90,15 @@ class GlideWorld(BunWorld):
         self.glide.adopt(yard)
         if self._visits_odds:
             self.visitor.enter(boot, self.now_ms())
+
+    def stop(self) -> None:
+        """Stop in good order and start again: clients must be shown what they were shown."""
+        self._set_time()
+        queues = self.glide_swarm.queues
+        before = Showing(self.glide_boot, self.glide, queues)
+        super().stop()
+        if "clock" not in self.swarm.faults:
+            before.check(Showing(self.glide_boot, self.glide, queues))
 
     def _set_time(self) -> None:
         self.glide.now = self.now_ms()
