@@ -77,7 +77,10 @@ class Visitor:
         if is_good:
             model.completed(job, b"", is_kept=True)
         else:
+            if job.delay > 0 and not job.is_delay_apart():
+                job.note_delay(job.delay)
             job.attempts += 1
             job.failure = job.error = b"buried"
+            job.failure_began = model.now if job.held is None else job.held.since
             model.rest(job, DEAD)
         self._line.hand(answer, model.batch)
