@@ -83,8 +83,8 @@ class Config:
     bunqueue: str = "127.0.0.1:6789"
     #: The address of the HTTP door, or "off".
     http: str = "127.0.0.1:6790"
-    #: The address of the glide-mq door, or "off", as long as it is not whole.
-    glidemq: str = DOOR_OFF
+    #: The address of the glide-mq door, or "off".
+    glidemq: str = "127.0.0.1:6379"
     #: The password of its clients; empty for none.
     glidemq_password: str = ""
     #: Tokens of which a bunqueue client must know one, separated by commas; empty for none.
@@ -148,8 +148,8 @@ class Door:
 DOORS: Final = (
     Door("beanstalk", "the beanstalkd protocol"),
     Door("bunqueue", "the bunqueue protocol"),
+    Door("glidemq", "glide-mq over RESP: its functions, its keys, its consumer groups"),
     Door("http", "HTTP: topics, and bunqueue's own API"),
-    Door("glidemq", "the commands of glide-mq over RESP, as far as they are there yet"),
 )
 
 # Each may also be set as the original of the topics API calls it: TOPICS_MAX_TOPICS and so on.

@@ -20,6 +20,10 @@ from typing import IO, Final
 START_S: Final = 20.0
 END_S: Final = 15.0
 JOBYARD: Final = (sys.executable, "-m", "jobyard")
+# Their own ports may be taken; who wants one of these doors says where.
+OTHERS_OFF: Final = {
+    "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off", "JOBYARD_GLIDEMQ": "off",
+}  # fmt: skip
 
 # The receiver finds its own process number in LISTEN_PID, which only the child itself knows.
 HAND_OVER: Final = """
@@ -53,7 +57,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self.stderr,
             # The beanstalk door alone, unless a flag opens another.
-            env={**os.environ, "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off", **(env or {})},
+            env={**os.environ, **OTHERS_OFF, **(env or {})},
             pass_fds=pass_fds,
             cwd=cwd,
         )
@@ -209,7 +213,7 @@ def run_to_end(command: list[str], *, cwd: Path | None = None) -> subprocess.Com
             timeout=END_S,
             check=False,
             cwd=cwd,
-            env={**os.environ, "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off"},
+            env={**os.environ, **OTHERS_OFF},
         )
     except subprocess.TimeoutExpired as error:
         raise ServerFailed(f"{command} still runs; stdout: {error.stdout!r}") from error

@@ -100,7 +100,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "beanstalk": ("off", "off"),
         "bunqueue": ("off", "off"),
         "http": ("off", "off"),
-        "glidemq": ("127.0.0.1:6379", "127.0.0.1:6379"),
+        "glidemq": ("127.0.0.1:6380", "127.0.0.1:6380"),
         "glidemq_password": ("secret", "secret"),
         "auth_token": ("a,b", "a,b"),
         "metrics_auth": ("true", True),

@@ -50,6 +50,7 @@ def test_no_flags_are_the_originals_defaults() -> None:
         beanstalk="0.0.0.0:11300",
         bunqueue="off",
         http="off",
+        glidemq="off",
         allow_public_bind=True,
         max_job_size=65535,
         segment_size=10 * 1024 * 1024,

@@ -33,6 +33,7 @@ def config_for(folder: Path, port: int, *, drop_in: bool = False) -> Config:
         beanstalk=f"127.0.0.1:{port}",
         bunqueue="off",
         http="off",
+        glidemq="off",
         segment_size=1 << 16,
         drop_in=drop_in,
     )

@@ -376,14 +376,14 @@ def test_a_descriptor_that_is_not_open_is_not_adopted() -> None:
 
 def test_every_door_is_opened_by_name() -> None:
     free = "127.0.0.1:0"
-    doors = open_doors(Config(beanstalk=free, bunqueue=free, http=free))
-    assert list(doors) == ["beanstalk", "bunqueue", "http"]
+    doors = open_doors(Config(beanstalk=free, bunqueue=free, glidemq=free, http=free))
+    assert list(doors) == ["beanstalk", "bunqueue", "glidemq", "http"]
     assert all(port_of(door) > 0 for door in doors.values())
     close_doors(doors)
 
 
 def test_a_door_that_is_off_is_not_opened() -> None:
-    assert open_doors(Config(beanstalk="off", bunqueue="off", http="off")) == {}
+    assert open_doors(Config(beanstalk="off", bunqueue="off", http="off", glidemq="off")) == {}
 
 
 def test_inherited_sockets_replace_the_address() -> None:
@@ -392,7 +392,13 @@ def test_inherited_sockets_replace_the_address() -> None:
     theirs.listen()
     port = theirs.getsockname()[1]
     doors = open_doors(
-        Config(beanstalk="192.0.2.1:1", bunqueue="off", http="off", socket_fds=(theirs.detach(),))
+        Config(
+            beanstalk="192.0.2.1:1",
+            bunqueue="off",
+            http="off",
+            glidemq="off",
+            socket_fds=(theirs.detach(),),
+        )
     )
     assert doors["beanstalk"].text == f"127.0.0.1:{port}"
     close_doors(doors)
@@ -401,20 +407,26 @@ def test_inherited_sockets_replace_the_address() -> None:
 @pytest.mark.parametrize(("drop_in", "exit_code"), [(False, 1), (True, 111)])
 def test_a_door_that_cannot_open_refuses_the_start(*, drop_in: bool, exit_code: int) -> None:
     with pytest.raises(StartRefused, match="not an address of this machine") as refusal:
-        open_doors(Config(beanstalk="192.0.2.1:0", bunqueue="off", http="off", drop_in=drop_in))
+        open_doors(
+            Config(
+                beanstalk="192.0.2.1:0", bunqueue="off", http="off", glidemq="off", drop_in=drop_in
+            )
+        )
     assert refusal.value.exit_code == exit_code
 
 
 def test_a_door_without_a_sensible_address_refuses_the_start() -> None:
     with pytest.raises(StartRefused, match="has no port"):
-        open_doors(Config(beanstalk="nonsense", bunqueue="off", http="off"))
+        open_doors(Config(beanstalk="nonsense", bunqueue="off", http="off", glidemq="off"))
 
 
 def test_the_drop_ins_door_follows_the_umask(tmp_path: Path) -> None:
     path = tmp_path / "s"
     before = os.umask(0o022)
     try:
-        config = Config(beanstalk=f"unix:{path}", bunqueue="off", http="off", drop_in=True)
+        config = Config(
+            beanstalk=f"unix:{path}", bunqueue="off", http="off", glidemq="off", drop_in=True
+        )
         doors = open_doors(config)
         assert stat.S_IMODE(path.stat().st_mode) == 0o755
         close_doors(doors)
@@ -430,6 +442,7 @@ def test_a_user_who_does_not_exist_refuses_the_start_with_all_doors_closed(tmp_p
                 beanstalk=f"unix:{path}",
                 bunqueue="off",
                 http="off",
+                glidemq="off",
                 user="no-such-user",
                 drop_in=True,
             )
