@@ -306,3 +306,14 @@ def test_new_data_is_told_to_other_doors_as_what_it_is() -> None:
     assert job.codec == GZIP
     library.client.ask("HSET", library.key("job:1"), "data", "[1]")
     assert job.codec == JSON
+
+
+def test_a_job_of_a_list_that_is_taken_up_again_after_a_restart_is_not_in_the_stream() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    library.add(lifo=1)
+    assert library.call("popLists", ["priority", "lifo"], 1) == [b"1"]
+    library = Library(library.site.reboot())
+    library.activate("1", "")
+    assert library.client.ask("XLEN", library.key("stream")) == 0
+    assert library.client.ask("GET", library.key("list-active")) == b"1"
+    assert library.client.ask("XRANGE", library.key("stream"), "-", "+") == []
