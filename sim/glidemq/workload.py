@@ -374,6 +374,8 @@ class GlideAuthor:
             for _ in range(1 + int(rng.random() * 6))
         ]
         if rng.random() < 0.2:
+            # It must not take away what another has just added under a name it knows.
+            inner = [one for one in inner if not any(wish.custom for _, wish in one.wishes)]
             inner.append(self.command("dedup", model, 0))
         first, last = Ask("ok"), Ask("exec")
         first.words, last.words = [b"MULTI"], [b"EXEC"]
