@@ -6,10 +6,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard import __version__
-from jobyard.model.side import STREAM
+from jobyard.model.side import FIRST_ID, LAST_ID, STREAM
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
 from jobyard.sessions.glidemq.groups import groups_count, info_consumers, info_groups
+from jobyard.sessions.glidemq.streams import write_entry
 from jobyard.sessions.glidemq.words import (
     Wrong,
     unknown_subcommand,
@@ -21,6 +22,7 @@ from jobyard.wire.resp_write import (
     write_bulk,
     write_integer,
     write_map,
+    write_nil,
     write_ok,
     write_text,
     write_verbatim,
@@ -268,10 +270,17 @@ def xinfo(call: Call) -> None:
         raise Wrong("ERR no such key")
     last = key.last_id()
     out = call.out
-    write_map(out, 3, call.proto)
+    write_map(out, 5, call.proto)
     write_bulk(out, b"length")
     write_integer(out, key.entries_count())
     write_bulk(out, b"last-generated-id")
     write_text(out, f"{last[0]}-{last[1]}")
     write_bulk(out, b"groups")
     write_integer(out, groups_count(call))
+    for name, is_last in ((b"first-entry", False), (b"last-entry", True)):
+        write_bulk(out, name)
+        found = key.entries(FIRST_ID, LAST_ID, 1, is_reversed=is_last)
+        if found:
+            write_entry(out, found[0])
+        else:
+            write_nil(out, call.proto)

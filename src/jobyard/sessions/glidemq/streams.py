@@ -223,11 +223,16 @@ def write_entries(out: BytesWriter, entries: list[StreamEntry]) -> None:
     """Append entries, each an id and its fields."""
     write_array(out, len(entries))
     for entry in entries:
-        write_array(out, 2)
-        write_text(out, id_text(entry.id))
-        write_array(out, len(entry.fields))
-        for part in entry.fields:
-            write_bulk(out, part)
+        write_entry(out, entry)
+
+
+def write_entry(out: BytesWriter, entry: StreamEntry) -> None:
+    """Append one entry."""
+    write_array(out, 2)
+    write_text(out, id_text(entry.id))
+    write_array(out, len(entry.fields))
+    for part in entry.fields:
+        write_bulk(out, part)
 
 
 def write_stream_head(out: BytesWriter, count: i64, proto: i64) -> None:
