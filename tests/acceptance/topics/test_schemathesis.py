@@ -46,7 +46,7 @@ KNOWN = """
 "path.topic" = "known"
 
 [[operations]]
-include-path-regex = "/(ack|nack|extend|export)$"
+include-path-regex = "/(ack|nack|dead-letter|extend|export)$"
 checks.positive_data_acceptance.enabled = false
 """
 # They have no end to be judged by.

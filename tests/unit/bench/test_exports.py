@@ -17,7 +17,7 @@ from bench.topics import Topic
 MEMORY = "jobyard-http-memory"
 DURABLE = "jobyard-http-durable"
 LINE = {"rows": 10, "size": 1000, "seconds": 0.5, "load_cpu_s": 0.1}
-DOORS = ("beanstalk", "bunqueue", "http")
+DOORS = ("beanstalk", "bunqueue", "glidemq", "http")
 
 
 def test_a_line_is_read() -> None:

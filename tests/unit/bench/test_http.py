@@ -34,7 +34,7 @@ def test_fewer_or_many_more_than_answered_for_are_no_result(found: int) -> None:
 @pytest.mark.skipif(PROGRAM is None, reason="needs wrk")
 def test_a_small_run_has_every_figure(tmp_path: Path) -> None:
     assert PROGRAM is not None
-    doors = ("beanstalk", "bunqueue", "http")
+    doors = ("beanstalk", "bunqueue", "glidemq", "http")
     run = Run(
         SMALL,
         Stable(tmp_path / "servers", python_path=os.environ["PYTHONPATH"], doors=doors),

@@ -44,7 +44,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Streams:
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Running]:
-    doors = ("beanstalk", "bunqueue", "http")
+    doors = ("beanstalk", "bunqueue", "glidemq", "http")
     stable = Stable(tmp_path / "servers", python_path=os.environ["PYTHONPATH"], doors=doors)
     with stable.serving(KINDS["jobyard-http-durable"]) as server:
         yield server

@@ -13,7 +13,7 @@ from bench.topics import Topic, TopicState
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    doors = ("beanstalk", "bunqueue", "http")
+    doors = ("beanstalk", "bunqueue", "glidemq", "http")
     folder = tmp_path_factory.mktemp("topics")
     stable = Stable(folder, python_path=os.environ["PYTHONPATH"], doors=doors)
     with stable.serving(KINDS["jobyard-http-memory"]) as server:

@@ -130,7 +130,8 @@ class Events(Listener):
     def is_ahead(self, entry_id: StreamId) -> bool:
         """Tell whether an id is so far ahead that the ids of later events would run out."""
         yard = self._yard
-        return entry_id[0] > yard.now_ms + yard.journal.wall_offset_ms + AHEAD_MAX_MS
+        # Two numbers of 64 bits without a sign: more than a time can be.
+        return entry_id[0] > int(yard.now_ms + yard.journal.wall_offset_ms + AHEAD_MAX_MS)
 
     def tell_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
         """Add an event of a job of which nothing more is to be said."""
