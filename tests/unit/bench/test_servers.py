@@ -28,7 +28,7 @@ def stable_with_yard(tmp_path: Path, source: str) -> Stable:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "__main__.py").write_text(source)
-    doors = ("beanstalk", "bunqueue", "glidemq", "http")
+    doors = ("beanstalk", "bunqueue", "http")
     return Stable(tmp_path / "servers", python_path=str(tmp_path / "path"), doors=doors)
 
 
