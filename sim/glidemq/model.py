@@ -224,7 +224,9 @@ class GlideModel(GlideKeys):
         held = job.held
         is_known = ask.entry == job.entry()
         if held is None:
-            if job.state != READY or not (is_known or not ask.entry):
+            # Who knows no entry had it from a list, so it was given at least once.
+            was_given = is_known if ask.entry else job.deliveries > 0
+            if job.state != READY or not was_given:
                 return self.told(ask, answer, b"GROUP_FULL", job)
             if answer == b"EXPIRED" and job.is_old(self.now):
                 self.lay(job, b"expired")
