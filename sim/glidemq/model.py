@@ -135,6 +135,10 @@ class GlideModel(GlideKeys):
         ]
         parent = jobs[0]
         parent.state, parent.shelf = BLOCKED, STREAM
+        if parent.delay > 0:
+            # It waits for its children, not for a time.
+            parent.note_delay(parent.delay)
+            parent.delay, parent.due = 0, parent.created
         for child in jobs[1:]:
             child.parent_id = parent.id.encode()
             child.parent_queue = parent.queue.encode()

@@ -28,6 +28,7 @@ class Wish:
         self.attempts = 0
         self.lane = ""
         self.concurrency = 0
+        self.cost = 0
         self.ttl = 0
         self.custom = ""
         self.is_lifo = False
@@ -216,6 +217,7 @@ class GlideJob:
             (b"revoked", b"1" if self.is_revoked else b""),
             (b"stalledCount", b"%d" % self.stalls if self.stalls else b""),
             (b"expireAt", b"%d" % (wish.ts + wish.ttl) if wish.ttl else b""),
+            (b"cost", b"%d" % wish.cost if wish.cost else b""),
         ):
             if value:
                 fields[name] = value

@@ -31,7 +31,7 @@ def fcall(name: str, keys: list[bytes], *arguments: object) -> list[bytes]:
 
 def wish_words(wish: Wish) -> list[bytes]:
     """Return the arguments that describe a job."""
-    limits = (wish.concurrency, 0, 0, 0, 0, 0, wish.ttl)
+    limits = (wish.concurrency, 0, 0, 0, 0, wish.cost, wish.ttl)
     return [
         *(wish.name, wish.data, wish.opts),
         *(b"%d" % number for number in (wish.ts, wish.delay, wish.priority)),

@@ -166,6 +166,7 @@ class GlideAuthor:
             wish.custom = rng.choice(swarm.customs)
         if is_plain:
             return wish
+        wish.cost = 1500 if self._count % 4 == 0 else 0
         if swarm.lanes and rng.random() < 0.5:
             wish.lane = rng.choice(list(swarm.lanes))
             wish.concurrency = swarm.lanes[wish.lane]
@@ -186,8 +187,6 @@ class GlideAuthor:
             if rng.random() < 0.3:
                 ask.wishes[0][1].custom = rng.choice(self._swarm.customs)
         elif verb == "flow":
-            # A parent waits for its children, not for a time.
-            ask.wishes[0][1].delay = 0
             for _ in range(1 + int(rng.random() * 3)):
                 other = rng.choice(self._swarm.queues)
                 ask.wishes.append((other, self.wish(model, is_plain=True)))

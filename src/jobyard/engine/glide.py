@@ -53,7 +53,7 @@ _STATES: Final = {
 
 # Longer options are those of one job, and not shared.
 _OPTS_SHARED_MAX: Final = 256
-# How many chosen ids are stepped over for the next that is free.
+# How many ids of others are stepped over for the next that is free.
 _TRIES: Final = 1000
 # Beyond this the tables begin anew.
 _TABLE_MAX: Final = 1024
@@ -140,6 +140,10 @@ class Adding:
         # and the id.
         self.parent: Job | None = None
         self.label_head: str = ""
+        # Numbers that stand for something else than jobs, so that no job gets them as its id; and
+        # whether the id that was chosen does.
+        self.taken: set[int] | None = None
+        self.is_taken: bool = False
 
 
 # -- entering ----------------------------------------------------------------------------------
@@ -153,7 +157,9 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     if queue.roster is None:
         roster_of(queue)
     check(yard, queue, adding)
-    seq = queue.next_seq if adding.custom_id else free_seq(queue, queue.next_seq)
+    seq = queue.next_seq
+    if not adding.custom_id:
+        seq = free_seq(queue, seq, adding.taken)
     wish = wish_for(yard, adding)
     parent = adding.parent
     room: i64 = 0 if parent is None else _room_to_tie(parent, adding)
@@ -171,7 +177,7 @@ def add_alike(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
     """Add a job as `add` does, of which nothing is its own but data and time."""
     if queue.roster is None:
         roster_of(queue)
-    seq = free_seq(queue, queue.next_seq)
+    seq = free_seq(queue, queue.next_seq, None)
     _make_room(yard, queue, wish, 0, now_ms)
     queue.next_seq = seq
     job = enter_wish(yard, queue, wish, now_ms)
@@ -210,17 +216,18 @@ def check(yard: Yard, queue: Queue, adding: Adding) -> None:
         cost = adding.cost if adding.cost > 0 else COST_DEFAULT
         if cost > adding.tb_capacity:
             raise CostExceeds
-    if adding.custom_id and find(yard, queue, adding.custom_id) is not None:
+    chosen = adding.custom_id
+    if chosen and (adding.is_taken or find(yard, queue, chosen) is not None):
         raise Duplicate
 
 
-def free_seq(queue: Queue, seq: i64) -> i64:
-    """Return the first seq from `seq` on that is no chosen id of another job."""
+def free_seq(queue: Queue, seq: i64, taken: set[int] | None) -> i64:
+    """Return the first seq from `seq` on that is no chosen id of another job, and not taken."""
     chosen = queue.chosen
-    if not chosen:
+    if not chosen and not taken:
         return seq
     last: i64 = seq + _TRIES
-    while int(seq) in chosen:
+    while (chosen and int(seq) in chosen) or (taken and int(seq) in taken):
         seq += 1
         if seq == last:
             raise IdExhausted
@@ -239,7 +246,8 @@ def wish_for(yard: Yard, adding: Adding, *, is_expectant: bool = False) -> Wish:
     if not is_expectant:
         wish.delay_ms = adding.delay_ms
     wish.own_ms = adding.ts
-    has_part = bool(adding.lane or adding.parent_id or adding.scheduler) or is_expectant
+    has_part = bool(adding.lane or adding.parent_id or adding.scheduler or adding.cost > 0)
+    has_part = has_part or is_expectant
     has_opts = adding.opts != NO_OPTS and (has_part or not _is_shared(adding.opts))
     wish.policy = policy_for(yard, adding, b"" if has_opts else adding.opts)
     if has_part or has_opts:
@@ -247,6 +255,9 @@ def wish_for(yard: Yard, adding: Adding, *, is_expectant: bool = False) -> Wish:
         extra.glide = _part_for(adding, has_opts=has_opts)
         if is_expectant:
             extra.glide.flags = EXPECTANT
+            if adding.delay_ms > 0:
+                # It comes when its children are done, and not later: its delay is only shown.
+                extra.glide.set_field(b"delay", str(int(adding.delay_ms)).encode())
         wish.extra = extra
     if adding.custom_id:
         if wish.extra is None:
@@ -262,9 +273,9 @@ def _part_for(adding: Adding, *, has_opts: bool) -> GlidePart:
     part.parent_id = adding.parent_id
     part.parent_queue = adding.parent_queue
     part.scheduler = adding.scheduler
+    part.cost = adding.cost
     if adding.lane:
         part.lane_key = adding.lane
-        part.cost = adding.cost
         part.limits = LaneLimits(
             adding.concurrency,
             adding.rate_max,

@@ -127,9 +127,9 @@ def _seqs_for(queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
         adding = parent if each == 0 else children[each - 1].adding
         seq: int = following.get(one.name, int(one.next_seq))
         if not adding.custom_id:
-            seq = int(free_seq(one, seq))
+            seq = int(free_seq(one, seq, adding.taken))
             while glide_key(one, str(seq)) in chosen:
-                seq = int(free_seq(one, seq + 1))
+                seq = int(free_seq(one, seq + 1, adding.taken))
         seqs.append(seq)
         following[one.name] = seq + 1
     return seqs

@@ -27,6 +27,10 @@ KIND_NAMES: Final = ("none", "string", "hash", "list", "set", "zset", "stream")
 ELEMENT_WEIGHT: Final = 120
 KEY_WEIGHT: Final = 400
 
+# Numbers at the end of a name that are as long as this, and those behind zeros, are only text.
+_DIGITS_MAX: Final = 18
+_ZERO: Final = 48
+
 StreamId = tuple[int, int]
 FIRST_ID: Final[StreamId] = (0, 0)
 LAST_ID: Final[StreamId] = ((1 << 64) - 1, (1 << 64) - 1)
@@ -130,6 +134,8 @@ class SideTable:
         self._numbers_issued: i64 = 0
         # Who waits at a stream, also at one that is not there yet.
         self.readers: dict[bytes, list[StreamReader]] = {}
+        # Of hashes whose names end in a number: which numbers, by what stands before them.
+        self.numbered: dict[bytes, set[int]] = {}
 
     def make(self, name: bytes, kind: i64) -> SideKey:
         """Return a new key under a name nobody has."""
@@ -137,12 +143,26 @@ class SideTable:
         key = SideKey(self._numbers_issued, name, kind)
         self.keys[name] = key
         self.line.append(key)
+        if kind == HASH and name[-1:].isdigit():
+            self._index(name)
         return key
 
     def remove(self, key: SideKey) -> None:
         """Forget a key."""
         del self.keys[key.name]
         self.line.remove(key)
+        if key.kind == HASH and key.name[-1:].isdigit():
+            head, number = _head_and_number(key.name)
+            numbers = self.numbered.get(head)
+            if numbers is not None:
+                numbers.discard(number)
+                if not numbers:
+                    del self.numbered[head]
+
+    def _index(self, name: bytes) -> None:
+        head, number = _head_and_number(name)
+        if number > 0:
+            self.numbered.setdefault(head, set()).add(number)
 
     def page(self, after: i64, count: i64) -> list[SideKey]:
         """Return so many keys that were made after the one with that number, oldest first."""
@@ -156,6 +176,14 @@ class SideTable:
                 found.append(item)
             at += 1
         return found
+
+
+def _head_and_number(name: bytes) -> tuple[bytes, int]:
+    """Return the number a name ends in, behind a colon, and what stands before; 0 for none."""
+    head, _, digits = name.rpartition(b":")
+    if not digits.isdigit() or digits[0] == _ZERO or len(digits) > _DIGITS_MAX:
+        return head, 0
+    return head, int(digits)
 
 
 def _number_of(item: Item) -> int:

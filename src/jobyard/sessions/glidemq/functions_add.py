@@ -65,6 +65,7 @@ def add_job(call: Fcall) -> None:
     parent = _parent(call, 4)
     adding = read_adding(call, 0)
     adding.scheduler = call.text(19)
+    _heed_hashes(call, place, adding)
     _tie_to(adding, parent, place)
     job = _add(call, place, adding, is_quiet=call.is_set(20))
     if job is None:
@@ -160,6 +161,19 @@ def _words_of(error: Refused) -> str:
     raise error
 
 
+def _heed_hashes(call: Fcall, place: Place, adding: Adding) -> None:
+    """Note which ids belong to hashes without a job, which a new job must not hide."""
+    keys = call.yard.side
+    if not keys.keys:
+        return
+    head = place.job_head()
+    if adding.custom_id:
+        name = head + b":" + places.bytes_of(adding.custom_id)
+        adding.is_taken = side.find(call.yard, name, call.now_ms) is not None
+    else:
+        adding.taken = keys.numbered.get(head)
+
+
 def _tie_to(adding: Adding, parent: Job | None, place: Place) -> None:
     """Let a job that is there wait for the one that is added, from its first moment on."""
     if parent is not None:
@@ -191,6 +205,7 @@ def dedup(call: Fcall) -> None:
         raise Wrong("ERR unknown deduplication mode")
     ttl_ms = call.number(1, TIME_MAX, "ttl")
     adding = read_adding(call, 3)
+    _heed_hashes(call, place, adding)
     _tie_to(adding, parent, place)
     # The entry comes last, and must not be what there is no room for; it lies in one batch with the
     # job, and with the end of the one it replaces.
@@ -228,7 +243,7 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
         try:
             glide.check(call.yard, queue, adding)
             if not adding.custom_id:
-                glide.free_seq(queue, queue.next_seq)
+                glide.free_seq(queue, queue.next_seq, adding.taken)
         except (Duplicate, CostExceeds, IdExhausted):
             return False
     erase(call.yard, job, call.now_ms)
@@ -271,6 +286,7 @@ def add_flow(call: Fcall) -> None:
         raise Wrong("ERR wrong number of arguments")
     place = _check_keys(call, 0)
     parent = _read_parent(call)
+    _heed_hashes(call, place, parent)
     addings: list[Adding] = []
     names: list[str] = []
     heads: list[str] = []
@@ -279,6 +295,7 @@ def add_flow(call: Fcall) -> None:
         child_place = _check_keys(call, 4 + at * _CHILD_KEYS)
         first = _PARENT_ARGS + at * _CHILD_ARGS
         addings.append(_read_child(call, first, parent.ts))
+        _heed_hashes(call, child_place, addings[-1])
         heads.append(call.text(first + 6) or child_place.tag())
         names.append(child_place.queue_name)
         at += 1

@@ -86,6 +86,10 @@ class Place:
         """Return the key of a part of the whole queue."""
         return self.base + TEXTS[int(self.part)]
 
+    def job_head(self) -> bytes:
+        """Return what keys of jobs of the queue begin with, up to the colon before the id."""
+        return self.base + b"job"
+
     def tag(self) -> str:
         """Return what all keys of the queue begin with, as members of flows name it."""
         return text_of(self.base[:-1])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.model.queue import Queue
     from jobyard.sessions.glidemq.call import Call
+    from jobyard.sessions.glidemq.places import Place
     from jobyard.sessions.glidemq.session import GlidemqSession
     from jobyard.wire.resp import Command
 
@@ -61,9 +62,10 @@ class Routine:
 class AddRoutine(Routine):
     """`addJob` of jobs that differ in their data alone."""
 
-    def __init__(self, mould: Mould, name: str, wish: Wish, *, is_quiet: bool) -> None:
+    def __init__(self, mould: Mould, place: Place, wish: Wish, *, is_quiet: bool) -> None:
         super().__init__(mould, b"FCALL")
-        self._name = name
+        self._name = place.queue_name
+        self._job_head = place.job_head()
         self._wish = wish
         self._is_quiet = is_quiet
 
@@ -76,7 +78,7 @@ class AddRoutine(Routine):
             return False
         door = session.door
         queue = door.yard.queues.get(self._name)
-        if queue is None or door.is_draining:
+        if queue is None or door.is_draining or self._job_head in door.yard.side.numbered:
             return False
         wish.body = given[0]
         wish.codec = glide.codec_of(wish.body)
@@ -239,9 +241,9 @@ def _add_routine(call: Call) -> Routine | None:
     wish = glide.wish_for(call.yard, adding)
     if wish.extra is not None or wish.policy.number == 0:
         return None
-    name = fcall.place(0, places.ID).queue_name
     mould = Mould(call.command, list(_ADD_FREE))
-    return AddRoutine(mould, name, wish, is_quiet=fcall.is_set(20))
+    place = fcall.place(0, places.ID)
+    return AddRoutine(mould, place, wish, is_quiet=fcall.is_set(20))
 
 
 def _read_routine(call: Call) -> Routine | None:

@@ -119,6 +119,23 @@ def test_a_cost_beyond_the_bucket_leaves_nothing_behind(library: Library) -> Non
     assert dict(zip(group[::2], group[1::2], strict=True))[b"tbCapacity"] == b"5000"
 
 
+def test_a_cost_is_kept_without_an_ordering_key(library: Library) -> None:
+    library.add(cost=2500)
+    library.dedup("d", "simple", cost=1500)
+    flow(library, [child(library, '{"cost":2}')], [], opts='{"cost":0.5}')
+    costs = [library.client.ask("HGET", library.key(f"job:{each}"), "cost") for each in range(1, 5)]
+    assert costs == [b"2500", b"1500", b"500", b"2000"]
+    # Nothing is limited by it.
+    assert len(library.read(count=5)) == 3
+    assert "groupKey" not in library.job("1")
+
+
+def test_a_cost_outlives_a_restart() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    library.add(cost=2500)
+    assert Library(library.site.reboot()).job("1")["cost"] == "2500"
+
+
 def test_an_ordering_key_numbers_its_jobs(library: Library) -> None:
     library.add(key="k")
     library.add(key="k")
@@ -221,9 +238,16 @@ def test_an_unknown_mode_is_refused(library: Library) -> None:
 # -- flows -------------------------------------------------------------------------------------
 
 
-def flow(library: Library, children: list[list[object]], extra: list[str], custom: str = "") -> str:
+def flow(
+    library: Library,
+    children: list[list[object]],
+    extra: list[str],
+    custom: str = "",
+    opts: str = "{}",
+    delay: int = 0,
+) -> str:
     keys = library.keys("id", "stream", "scheduled", "events") * (1 + len(children))
-    given: list[object] = ["parent", "{}", "{}", library.ts(), 0, 0, 0, len(children), custom]
+    given: list[object] = ["parent", "{}", opts, library.ts(), delay, 0, 0, len(children), custom]
     for child in children:
         given += child
     given += [len(extra), *extra]
@@ -249,6 +273,21 @@ def test_a_flow_runs_its_parent_last(library: Library) -> None:
     assert library.job("1")["depsCompleted"] == "2"
     assert ("active", "1") in library.events()
     assert [job_id for job_id, _ in library.read()] == ["1"]
+
+
+def test_a_parent_shows_its_delay_and_does_not_wait_for_it() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    flow(library, [child(library)], [], delay=700)
+    assert library.job("1")["delay"] == "700"
+    library = Library(library.site.reboot())
+    assert library.job("1")["delay"] == "700"
+    [(job_id, entry)] = library.read()
+    library.complete(job_id, entry)
+    assert library.state("1") == "waiting"
+    assert library.job("1")["delay"] == "700"
+    [(job_id, entry)] = library.read()
+    library.fail(job_id, entry, attempts=2, backoff=50)
+    assert library.job("1")["delay"] == "700"
 
 
 def test_a_refused_flow_leaves_nothing_behind(library: Library) -> None:

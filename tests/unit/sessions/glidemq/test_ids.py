@@ -51,3 +51,45 @@ def test_a_refused_job_does_not_keep_the_queue() -> None:
     library = Library(site)
     assert library.add(key="k", capacity=1, refill=1, cost=5) == b"ERR:COST_EXCEEDS_CAPACITY"
     assert "tasks" not in site.yard.queues
+
+
+def put_hash(library: Library, *ids: object) -> None:
+    for each in ids:
+        library.client.ask("HSET", library.key(f"job:{each}"), "data", "old")
+
+
+def test_an_id_that_a_hash_without_a_job_has_is_stepped_over() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    put_hash(library, 1, 3)
+    assert library.add() == b"2"
+    assert library.add() == b"4"
+    assert library.add(custom="3") == b"duplicate"
+    assert library.job("1") == {"data": "old"}
+    library = Library(library.site.reboot())
+    put_hash(library, 5, 7)
+    assert library.dedup("d", "simple") == b"6"
+    keys = library.keys("id", "stream", "scheduled", "events") * 2
+    child = ["child", "{}", "{}", 0, 0, 0, library.p, library.name, ""]
+    given: list[object] = ["parent", "{}", "{}", library.ts(), 0, 0, 0, 1, "", *child]
+    answer = library.client.ask("FCALL", "glidemq_addFlow", len(keys), *keys, *given)
+    assert answer == b'["8","9"]'
+
+
+def test_a_hash_that_is_made_and_dropped_between_adds_alike() -> None:
+    library = Library(BareGlidemq())
+    assert [library.add() for _ in range(3)] == [b"1", b"2", b"3"]
+    put_hash(library, 4, 6)
+    assert library.add() == b"5"
+    library.client.ask("DEL", library.key("job:6"))
+    assert library.add() == b"6"
+    assert library.job("4") == {"data": "old"}
+
+
+def test_ids_are_exhausted_after_a_thousand_tries() -> None:
+    library = Library(BareGlidemq())
+    put_hash(library, *range(1, 1001))
+    assert library.add() == b"ERR:ID_EXHAUSTED"
+    assert library.dedup("d", "simple") == b"ERR:ID_EXHAUSTED"
+    assert "tasks" not in library.site.yard.queues
+    library.client.ask("DEL", library.key("job:1000"))
+    assert library.add() == b"1000"
