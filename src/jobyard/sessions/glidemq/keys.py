@@ -1,7 +1,9 @@
 """The names keys may have, and which of them are kept as they were set.
 
     <prefix>:{<queue>}:<family>[:<rest>]       glide:{mail}:job:17
-    <prefix>:usage:queues                      the one key that belongs to no queue
+    <prefix>:usage:queues                      belongs to no queue, nor do those of flows:
+    <prefix>:{flow:<id>}:<meta|jobs|roots>     as the library's HTTP proxy notes them
+    <prefix>:flow:<id>:<meta|jobs|roots>       as its packages for web frameworks do
 
 A key outside these names is refused by `parse_key`, with the reason.
 """
@@ -35,10 +37,15 @@ SIDE_FAMILIES: Final = {
     b"xq-pending": SET,
 }
 
+# What is noted of a flow that came over HTTP, and the kind each must be of.
+FLOW: Final = b"flow"
+_FLOW_HEAD: Final = FLOW + b":"
+FLOW_PARTS: Final = {b"meta": HASH, b"jobs": SET, b"roots": SET}
+
 
 @final
 class KeyName:
-    """A key taken apart. `queue` is the name inside; "" for the key of no queue."""
+    """A key taken apart. `queue` is the name inside; "" for a key of no queue."""
 
     def __init__(self, key: bytes, prefix: bytes, queue: str, family: bytes, rest: bytes) -> None:
         self.key = key
@@ -58,12 +65,9 @@ def parse_key(key: bytes) -> KeyName:
     head, brace, tail = key.partition(b":{")
     name, closed, family = tail.partition(b"}:")
     if not brace or not closed:
-        prefix, _, rest = key.partition(b":")
-        if rest == b"usage:queues" and prefix and _is_plain(prefix):
-            return KeyName(key, prefix, "", b"usage:queues", b"")
-        raise Wrong(
-            f"ERR {_shown(key)} is no key of a queue: those are called <prefix>:{{<queue>}}:..."
-        )
+        return _parse_unbraced(key)
+    if head and _is_plain(head) and _is_plain(name) and _is_flow(name, family):
+        return KeyName(key, head, "", FLOW, family)
     if not head or not _is_plain(head) or not name or not _is_plain(name) or name.find(b":") >= 0:
         raise Wrong(f"ERR {_shown(key)} names no queue: a name holds none of {{ }} :")
     try:
@@ -77,8 +81,25 @@ def parse_key(key: bytes) -> KeyName:
     return KeyName(key, head, inside, first, rest)
 
 
+def _parse_unbraced(key: bytes) -> KeyName:
+    prefix, _, rest = key.partition(b":")
+    if prefix and _is_plain(key):
+        if rest == b"usage:queues":
+            return KeyName(key, prefix, "", rest, b"")
+        flow, _, part = rest.rpartition(b":")
+        if _is_flow(flow, part):
+            return KeyName(key, prefix, "", FLOW, part)
+    raise Wrong(
+        f"ERR {_shown(key)} is no key of a queue: those are called <prefix>:{{<queue>}}:..."
+    )
+
+
 def _is_plain(name: bytes) -> bool:
     return name.find(b"{") < 0 and name.find(b"}") < 0
+
+
+def _is_flow(name: bytes, part: bytes) -> bool:
+    return name.startswith(_FLOW_HEAD) and len(name) > len(_FLOW_HEAD) and part in FLOW_PARTS
 
 
 def _shown(key: bytes) -> str:
@@ -91,6 +112,9 @@ def side_kind(name: KeyName) -> i64:
     kind: i64 = NO_KIND
     if family == b"usage:queues":
         kind = SET
+    elif family == FLOW:
+        # Of a queue there is no such family: this is one of no queue.
+        kind = NO_KIND if name.queue else FLOW_PARTS[rest]
     elif family in (b"schedulers", b"suspended") and rest.startswith(b"lock:"):
         kind = STRING
     elif family == b"job" and b":" in rest:
