@@ -13,6 +13,7 @@ from mypy_extensions import i16, i32, i64, u8
 
 from jobyard.engine.claims import resume_leases
 from jobyard.engine.events import recall_history
+from jobyard.engine.gaps import Gaps
 from jobyard.engine.log_replay import LogReplay
 from jobyard.engine.registry import load_entries
 from jobyard.engine.routers import load_routers
@@ -89,9 +90,7 @@ class Replay:
         self._shift: i64 = 0
         # How many records there were before the last mark of a stop in good order.
         self._clean_at: i64 = -1
-        # Whether queues whose names are lost get new ones, and which did.
-        self.names_lost: bool = False
-        self.renamed: list[Queue] = []
+        self.gaps = Gaps()
         # The number of a record is how many were read before it and this.
         self._record_shift: i64 = 0
         self.next_record: i64 = 0
@@ -473,11 +472,7 @@ class Replay:
         if name is not None:
             raise JournalDamaged(name, 0, "the segment is missing")
         yard = self._yard
-        if self.names_lost:
-            self._name_lost()
-        for policy in self._policies.values():
-            if policy.jobs_count > 0 and not policy.text:
-                raise JournalDamaged("journal", 0, "jobs name a policy that no record describes")
+        self.gaps.look(yard, self._queues, self._policies)
         settle(yard, self._now_ms)
         self._recall_ruled()
         load_entries(yard, self._now_ms)
@@ -486,8 +481,6 @@ class Replay:
         for log in yard.logs:
             yard.bar(log)
         load_routers(yard, self._now_ms)
-        if "" in yard.queues:
-            raise JournalDamaged("journal", 0, "jobs name a queue that no record describes")
         if self._journal.history.is_on:
             recall_history(yard, segments, self.next_record, self._queues, self._last_gone)
         for queue in self._queues.values():
@@ -514,12 +507,6 @@ class Replay:
                 if name in newest and name not in self._yard.queues:
                     self._yard.queues[name] = newest[name]
 
-    def _name_lost(self) -> None:
-        for queue in self._queues.values():
-            if not queue.name:
-                queue.name = f"lost-{queue.number}"
-                self.renamed.append(queue)
-
 
 def _shelf_at(data: bytes, pos: i64) -> i64:
     return data[pos + 3] >> SHELF_SHIFT & SHELF_BITS
@@ -538,16 +525,19 @@ class Recovered:
 
 
 def replay_all(
-    yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = False
+    yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = False
 ) -> tuple[Replay, Recovery]:
-    """Read the whole journal into an empty yard, changing nothing on disk."""
+    """Read the whole journal into an empty yard, changing nothing on disk.
+
+    What jobs refer to and no record describes refuses the start, or is filled in.
+    """
     recovery = Recovery(storage)
     recovery.survey()
     journal = yard.journal
     for segment in recovery.segments:
         journal.segments[segment.number] = segment
     replay = Replay(yard, now_ms)
-    replay.names_lost = names_lost
+    replay.gaps.is_filled = fills_gaps
     yard.is_replaying = True
     merge = Merge(storage, recovery)
     ends = {segment.number: segment.end for segment in recovery.segments}
@@ -565,10 +555,10 @@ def replay_all(
     return replay, recovery
 
 
-def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = False) -> Recovered:
+def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = False) -> Recovered:
     """Recover a yard from its journal and begin a new segment; only then may it be served."""
     journal = yard.journal
-    replay, recovery = replay_all(yard, storage, now_ms, names_lost=names_lost)
+    replay, recovery = replay_all(yard, storage, now_ms, fills_gaps=fills_gaps)
     recovery.resume(journal)
     journal.record_base = replay.next_record
     fields = HeadFields(recovery.epoch, 0, journal.next_id)
@@ -579,8 +569,7 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, names_lost: bool = F
         segment.is_sealed = True
     journal.start()
     recovery.clear()
-    for queue in replay.renamed:
-        journal.append_name(queue, queue.name.encode())
+    replay.gaps.append(journal)
     for log in replay.gapped_logs():
         # After a clean stop nothing else would say that its seqs go on behind a gap.
         journal.append_head(log)
