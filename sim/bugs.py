@@ -387,8 +387,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.sessions.beanstalk.session",
-                "out.write(body)\n        out.write(CRLF)\n        self._wait_for(job.batch)\n",
-                "out.write(body)\n        out.write(CRLF)\n",
+                "out.write(CRLF)\n        self.awaits = max(self.awaits, job.batch)\n\n    def _f",
+                "out.write(CRLF)\n\n    def _f",
             ),
         ),
     ),
@@ -398,7 +398,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.sessions.beanstalk.session",
-                "        self._wait_for(self._yard.journal.appended)\n",
+                "        self.awaits = max(self.awaits, self._yard.journal.appended)\n",
                 "",
             ),
         ),

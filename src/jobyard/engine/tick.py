@@ -37,7 +37,10 @@ def tick(yard: Yard, now_ms: i64) -> i64:
         elif isinstance(item, Queue):
             left -= _ring_queue(yard, item, now_ms, left)
         else:
+            # What rings here leaves the timers first, so an error cannot come again every turn.
+            yard.errors.changes_before_ring = yard.changes()
             _ring_other(yard, item, now_ms)
+            yard.errors.changes_before_ring = -1
             left -= 1
     return yard.next_timer_ms()
 

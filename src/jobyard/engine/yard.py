@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i16, i64, u8
 
 from jobyard.engine.bus import Bus
+from jobyard.engine.errors import Errors
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
 from jobyard.engine.shelving import advance, leave_line, line_up, rejoin, stand, step_down, use_slot
@@ -128,6 +129,11 @@ class Yard:
         # Since this process began.
         self.puts_count: i64 = 0
         self.timeouts_count: i64 = 0
+        self.errors = Errors()
+
+    def changes(self) -> i64:
+        """Return a number that grows with every record and every move of a job."""
+        return self.journal.records_count + self.errors.moves_count
 
     # -- numbers ------------------------------------------------------------------------------
 
@@ -358,6 +364,7 @@ class Yard:
     # -- the index a state names --------------------------------------------------------------
 
     def _enter(self, job: Job, state: i64, now_ms: i64) -> None:
+        self.errors.moves_count += 1
         if state in (DEAD, DONE):
             queue = job.queue
             queue.endings += 1
@@ -469,6 +476,7 @@ class Yard:
             self.keeper.rested(job)
 
     def _leave(self, job: Job) -> None:
+        self.errors.moves_count += 1
         state = job.state
         if state in (DEAD, DONE):
             self._leave_rest(job)

@@ -49,6 +49,7 @@ class Connection(Stirrable):
         self._recv: Callable[[int], bytes] = sock.recv
         self._send: Callable[[bytes], int] = sock.send
         self._outbox = Outbox(loop.gate, self)
+        self._yard = loop.turns.yard
         self._journal = loop.turns.yard.journal
         self._backlog: bytes = b""
         self._backlog_since_ms: i64 = 0
@@ -70,6 +71,23 @@ class Connection(Stirrable):
 
     def on_event(self, events: int, now_ms: i64) -> None:
         """Serve what the loop saw on the socket."""
+        self._session.changes_before = self._yard.changes()
+        try:
+            self._serve(events, now_ms)
+        except Exception as error:
+            if self._bears(error, now_ms):
+                return
+            raise
+
+    def _bears(self, error: Exception, now_ms: i64) -> bool:
+        """Close the connection of a session that failed, unless more has to end."""
+        session = self._session
+        if not self._loop.turns.edge.bears(error, session.changes_before, session.doing()):
+            return False
+        self.close(now_ms)
+        return True
+
+    def _serve(self, events: int, now_ms: i64) -> None:
         if self._backlog and events & WRITABLE:
             self._push(now_ms)
         if events & READABLE and not self.is_closed:
@@ -118,6 +136,15 @@ class Connection(Stirrable):
         self._is_stirred = False
         if self.is_closed:
             return
+        self._session.changes_before = self._yard.changes()
+        try:
+            self._resume(now_ms)
+        except Exception as error:
+            if self._bears(error, now_ms):
+                return
+            raise
+
+    def _resume(self, now_ms: i64) -> None:
         if self._session.is_stalled:
             self._may_resume = self._outbox.is_empty() and not self._backlog
         if self._may_resume:
@@ -201,9 +228,16 @@ class Connection(Stirrable):
 
     def wind_up(self, now_ms: i64) -> None:
         """Read no more, answer what can be answered, then close."""
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        self._session.changes_before = self._yard.changes()
+        try:
             self._session.end_input(now_ms)
             self._after_run(now_ms)
+        except Exception as error:
+            if self._bears(error, now_ms):
+                return
+            raise
 
     def abort(self) -> None:
         """Close the socket and nothing else: what the session holds no longer matters."""

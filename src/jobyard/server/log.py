@@ -69,6 +69,13 @@ class Log:
 
         `key` is a fixed word of the caller, never anything a peer chose.
         """
+        self._log_repeated(2, key, message, fields)
+
+    def error_repeated(self, key: str, message: str, **fields: Value) -> None:
+        """Tell of an error as `warn_repeated` warns."""
+        self._log_repeated(3, key, message, fields)
+
+    def _log_repeated(self, level: int, key: str, message: str, fields: dict[str, Value]) -> None:
         now_s = self._clock()
         repeat = self._repeats.get(key)
         if repeat is None:
@@ -83,7 +90,7 @@ class Log:
             fields["left_out"] = repeat.left_out_count
         repeat.last_s = now_s
         repeat.left_out_count = 0
-        self._log(2, message, fields)
+        self._log(level, message, fields)
 
     def _log(self, level: int, message: str, fields: dict[str, Value]) -> None:
         if level < self._least:

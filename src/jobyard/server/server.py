@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from typing import TYPE_CHECKING, Final, final
 
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 EXIT_DAMAGED: Final = 3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
+# Of the frames of an unexpected error, the innermost.
+FRAMES_TOLD: Final = 5
 HOUR_MS: Final = 3_600_000
 # Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it.
 GC_THRESHOLDS: Final = (100_000, 50, 1000)
@@ -107,6 +110,7 @@ class Server:
         self._compactor = self._open()
         self._turns = Turns(self._yard, self._committer, self._compactor)
         self._turns.on_second = self._look_around
+        self._turns.edge.tell = self._tell_error
         now_ms = self._clock.now_ms()
         facts = ProcessFacts()
         door = BeanstalkDoor(self._yard, facts, config.max_job_size, now_ms)
@@ -275,6 +279,21 @@ class Server:
             self._log.error("the journal is damaged; nothing is compacted", damage=str(damage))
         for told in self._yard.journal.take_damages():
             self._log.error("a log cannot be read", damage=told)
+
+    def _tell_error(self, doing: str, error: Exception) -> None:
+        """Tell of an error of Jobyard's own that cost one connection, without what was sent.
+
+        The text of an error may quote a client; where it was raised does not.
+        """
+        frames = traceback.extract_tb(error.__traceback__)[-FRAMES_TOLD:]
+        where = " < ".join(f"{frame.name} {frame.lineno}" for frame in reversed(frames))
+        self._log.error_repeated(
+            "unexpected",
+            "unexpected error; its connection is closed",
+            during=doing,
+            error=type(error).__name__,
+            where=where,
+        )
 
     def _tell_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)

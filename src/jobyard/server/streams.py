@@ -158,15 +158,30 @@ class _Ears(Stirrable):
     def receive(self, data: bytes) -> None:
         now_ms = self._turns.clock.now_ms()
         self._turns.turns.begin(now_ms)
-        self._session.receive(data, now_ms)
-        self._after_run()
+        if not self._is_lost:
+            self._run(lambda: self._session.receive(data, now_ms))
 
     def end_input(self) -> None:
         if not self._is_lost:
-            self._session.end_input(self._turns.clock.now_ms())
+            self._run(lambda: self._session.end_input(self._turns.clock.now_ms()))
+
+    def _run(self, call: Callable[[], None]) -> None:
+        """Run a part of the session; an error of its own costs the connection if nothing more."""
+        session = self._session
+        session.changes_before = self._turns.turns.yard.changes()
+        try:
+            call()
             self._after_run()
+        except Exception as error:
+            if self._turns.turns.edge.bears(error, session.changes_before, session.doing()):
+                self.lost()
+                self._transport.abort()
+                return
+            raise
 
     def lost(self) -> None:
+        if self._is_lost:
+            return
         self._is_lost = True
         self._session.closed(self._turns.clock.now_ms())
         self._outbox.discard()
@@ -199,10 +214,12 @@ class _Ears(Stirrable):
             return
         if self._session.is_stalled:
             self._may_resume = self._outbox.is_empty() and not self.is_slow
+        self._run(lambda: self._resume(now_ms))
+
+    def _resume(self, now_ms: int) -> None:
         if self._may_resume:
             self._may_resume = False
             self._session.resume(now_ms)
-        self._after_run()
 
     def _after_run(self) -> None:
         session = self._session

@@ -27,6 +27,9 @@ class Peer(Sink):
         return NOWHERE, NOWHERE
 
 
+# Of a command's name, in the log: a name that is none may be of any length.
+DOING_MAX: Final = 40
+
 # Output that makes a session pause until the peer has read it: one small request can ask for a
 # body of any size, over and over.
 OUTPUT_MAX: Final = 1 << 20
@@ -56,6 +59,9 @@ class Session:
         self.is_finished: bool = False
         # There is input to go on with once the output has gone.
         self.is_stalled: bool = False
+        # What `Yard.changes` said when the command that runs now began. An unexpected error costs
+        # the connection if nothing has changed since, and the process if something has.
+        self.changes_before: i64 = 0
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Run every complete command in what has arrived so far."""
@@ -80,6 +86,10 @@ class Session:
     def unread_size(self) -> i64:
         """Return how much input waits in the session, for the server to stop reading in time."""
         raise NotImplementedError
+
+    def doing(self) -> str:
+        """Return the protocol and the command that runs, or ran last, for the log: no arguments."""
+        return "unknown"
 
     def take_output(self) -> bytes:
         """Return what is to be sent once `awaits` is safe, and `awaits_synced` on the disk."""

@@ -9,7 +9,11 @@ from functools import partial
 
 import pytest
 
+from jobyard.engine.put import put
+from jobyard.engine.queues import open_queue
+from jobyard.errors import JournalDamaged, StorageFailed
 from jobyard.journal.gate import Gate
+from jobyard.model.job import BEANSTALK, RAW
 from jobyard.model.limits import READ_AHEAD_MAX
 from jobyard.server.connection import STUCK_MS, Connection
 from jobyard.server.loop import Clock, HotLoop
@@ -436,3 +440,86 @@ def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
         lines[n].session.peer.stirred()
     hall.turn()
     assert order == [2, 0, 1]
+
+
+# -- errors of Jobyard's own -------------------------------------------------------------------
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    """Return a part of a session that goes wrong."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
+    told: list[tuple[str, str]] = []
+    hall.turns.edge.tell = lambda doing, error: told.append((doing, str(error)))
+    broken, other = hall.connect(), hall.connect()
+    broken.session.on_data = fails(ValueError("no such luck"))
+    other.session.on_data = lambda: other.session.say(b"answer")
+    broken.client.send(b"x")
+    hall.turn_until(lambda: broken.connection.is_closed)
+    assert broken.session.calls == ["closed"]
+    assert broken.hear(1) == b""
+    assert hall.turns.yard.errors.survived_count == 1
+    assert told == [("unknown", "no such luck")]
+    other.client.send(b"x")
+    assert other.hear(6) == b"answer"
+
+
+def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_resume = fails(AssertionError())
+    line.session.peer.stirred()
+    hall.turn_until(lambda: line.connection.is_closed)
+    assert line.session.calls == ["resume", "closed"]
+
+
+def test_an_error_at_the_end_costs_one_connection(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_end = fails(AssertionError())
+    line.connection.wind_up(hall.clock.now_ms())
+    assert line.connection.is_closed
+    assert hall.turns.yard.errors.survived_count == 1
+
+
+def test_an_error_after_a_record_ends_the_process(hall: Hall) -> None:
+    yard = hall.turns.yard
+    line = hall.connect()
+
+    def put_and_fail() -> None:
+        put(yard, open_queue(yard, "q"), BEANSTALK, RAW, 0, 0, 1000, b"x", hall.clock.now_ms())
+        raise ValueError
+
+    line.session.on_data = put_and_fail
+    line.client.send(b"x")
+    with pytest.raises(ValueError, match=r"^$"):
+        hall.turn_until(lambda: line.connection.is_closed)
+    assert yard.errors.survived_count == 0
+
+
+def test_commands_before_the_one_that_failed_do_not_count(hall: Hall) -> None:
+    yard = hall.turns.yard
+    line = hall.connect()
+
+    def put_then_fail() -> None:
+        put(yard, open_queue(yard, "q"), BEANSTALK, RAW, 0, 0, 1000, b"x", hall.clock.now_ms())
+        line.session.changes_before = yard.changes()
+        raise ValueError
+
+    line.session.on_data = put_then_fail
+    line.client.send(b"x")
+    hall.turn_until(lambda: line.connection.is_closed)
+    assert yard.errors.survived_count == 1
+
+
+@pytest.mark.parametrize("error", [StorageFailed("gone"), JournalDamaged("f", 0, "why")])
+def test_failures_of_the_disk_end_the_process(hall: Hall, error: Exception) -> None:
+    line = hall.connect()
+    line.session.on_data = fails(error)
+    line.client.send(b"x")
+    with pytest.raises(type(error)):
+        hall.turn_until(lambda: line.connection.is_closed)

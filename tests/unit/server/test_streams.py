@@ -302,3 +302,39 @@ def test_the_next_timer_sets_the_alarm(hall: Hall) -> None:
     hall.turn(1)
     delays = [delay for delay, _, _ in hall.loop.later]
     assert delays[-1] == 1.0
+
+
+def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
+    broken, broken_transport, session = hall.connect()
+    other, transport, other_session = hall.connect()
+
+    def fail() -> None:
+        raise ValueError
+
+    session.on_data = fail
+    other_session.on_data = lambda: other_session.say(b"answer")
+    broken.data_received(b"x")
+    # What was on its way already is not heard any more.
+    broken.data_received(b"x")
+    hall.turn()
+    assert broken_transport.is_aborted
+    assert session.calls == ["closed"]
+    assert hall.failures == []
+    assert hall.streams.turns.yard.errors.survived_count == 1
+    other.data_received(b"x")
+    hall.turn()
+    assert transport.sent == b"answer"
+
+
+def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> None:
+    _connection, transport, session = hall.connect()
+
+    def fail() -> None:
+        raise ValueError
+
+    session.on_resume = fail
+    session.peer.stirred()
+    hall.turn()
+    assert transport.is_aborted
+    assert session.calls == ["resume", "closed"]
+    assert hall.failures == []

@@ -1,6 +1,10 @@
 """What every turn begins and ends with."""
 
+import pytest
+
+from jobyard import build
 from jobyard.engine.compaction import IDLE
+from jobyard.engine.waits import JobWait, Patient
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.turn import COMPACTION_LOOK_MS, Commits, Stirrable, Turns, timeout_s
 from tests.support.memory_storage import MemoryStorage
@@ -177,3 +181,31 @@ def test_sleep_is_the_time_left_but_never_too_long() -> None:
     assert timeout_s(NOW_MS + 2500, NOW_MS, 1.0) == 1.0
     assert timeout_s(NOW_MS, NOW_MS, 1.0) == 0.0
     assert timeout_s(NOW_MS - 5, NOW_MS, 1.0) == 0.0
+
+
+class Clumsy(Patient):
+    """Someone who falls over what they are told."""
+
+    def job_done(self, wait: JobWait, result: bytes | None) -> None:
+        del wait, result
+        raise ValueError
+
+
+@pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
+def test_a_timer_that_fails_and_changes_nothing_stops_nobody() -> None:
+    site = OpenYard()
+    turns = Turns(site.yard, None, None)
+    told: list[str] = []
+    turns.edge.tell = lambda doing, _error: told.append(doing)
+    site.connect().say(b"put 0 5 60 1\r\nx\r\n")
+    wait = JobWait(site.yard.new_number(), site.enter(), Clumsy(), NOW_MS + 1000)
+    site.yard.waits.add(wait)
+    site.yard.arm(wait, wait.sort_key)
+    turns.begin(NOW_MS + 5000)
+    assert told == ["a timer"]
+    assert site.yard.errors.survived_count == 1
+    turns.begin(NOW_MS + 5000)
+    assert told == ["a timer"]
+    assert site.yard.delayed_count == 0

@@ -13,6 +13,10 @@ from jobyard.sessions.beanstalk.words import UNCOUNTED
 DEFAULT_TUBE: Final = "default"
 VERSION: Final = "1.13"
 
+# The last second of a lease is the holder's warning time.
+SOON_MS: Final = 1000
+TIMEOUT_MAX: Final = (1 << 31) - 1
+
 # A connection holds what it took for as long as the job says.
 TERMS: Final = Terms(BEANSTALK, 0, is_token=False, label="")
 

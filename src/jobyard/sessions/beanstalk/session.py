@@ -23,7 +23,7 @@ from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.beanstalk import statistics, words
-from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
+from jobyard.sessions.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, BeanstalkDoor
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
     CRLF,
@@ -36,11 +36,6 @@ from jobyard.wire.lines import (
 )
 from jobyard.wire.payload import to_raw
 
-BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
-UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
-NOT_FOUND: Final = b"NOT_FOUND\r\n"
-TIMED_OUT: Final = b"TIMED_OUT\r\n"
-OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 # How the next input is read.
 LINES: Final = 0
 BODY: Final = 1
@@ -48,10 +43,6 @@ SKIPPED_BODY: Final = 2
 LONG_LINE: Final = 3
 INCOMPLETE: Final = -1
 SPACE: Final[u8] = 32
-
-# The last second of a lease is the holder's warning time.
-SOON_MS: Final = 1000
-TIMEOUT_MAX: Final = (1 << 31) - 1
 
 
 @final
@@ -79,6 +70,9 @@ class BeanstalkSession(Session, Holder):
         self._is_worker: bool = False
         self._waits_no_more: bool = False
         self._input_ended: bool = False
+        # What runs now: a line, or the end of a body. Kept only while it does.
+        self._running: bytes = b""
+        self._running_at: i64 = 0
         door.connections_count += 1
         door.connections_total += 1
 
@@ -92,10 +86,13 @@ class BeanstalkSession(Session, Holder):
         at: i64 = 0
         size: i64 = len(data)
         self.is_stalled = False
+        self._running = data
         while at < size and self._waiter is None and not self.is_finished:
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 break
+            self._running_at = at
+            self.changes_before = self._yard.changes()
             try:
                 after = self._step(data, at, size, now_ms)
             except (Refused, StorageFull) as error:
@@ -103,12 +100,15 @@ class BeanstalkSession(Session, Holder):
             if after == INCOMPLETE:
                 break
             at = after
+        self._running = b""
         if at < size and not self.is_finished:
             self._rest = data[at:] if at > 0 else data
 
     def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
         """Answer a line that found no job, or no room even in what is kept back; return its end."""
-        self._say(OUT_OF_MEMORY if isinstance(error, (YardFull, StorageFull)) else NOT_FOUND)
+        self._say(
+            words.OUT_OF_MEMORY if isinstance(error, (YardFull, StorageFull)) else words.NOT_FOUND
+        )
         return data.find(CRLF, at) + 2
 
     def resume(self, now_ms: i64) -> None:
@@ -124,7 +124,7 @@ class BeanstalkSession(Session, Holder):
         waiter = self._waiter
         if waiter is not None:
             cancel_wait(self._yard, waiter)
-            self._stop_waiting(TIMED_OUT)
+            self._stop_waiting(words.TIMED_OUT)
         self.resume(now_ms)
 
     def end_input(self, now_ms: i64) -> None:
@@ -146,8 +146,7 @@ class BeanstalkSession(Session, Holder):
         for queue in self._watched:
             drop_watch(self._yard, queue)
         self._watched = []
-        self._parts = []
-        self._rest = b""
+        self._parts, self._rest = [], b""
         door.connections_count -= 1
         door.producers_count -= 1 if self._is_producer else 0
         door.workers_count -= 1 if self._is_worker else 0
@@ -155,6 +154,10 @@ class BeanstalkSession(Session, Holder):
     def unread_size(self) -> i64:
         """Return how much was sent ahead."""
         return len(self._rest)
+
+    def doing(self) -> str:
+        """Return the command that runs."""
+        return "beanstalk " + words.name_of(self._running, self._running_at)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -180,11 +183,11 @@ class BeanstalkSession(Session, Holder):
             self._mode = LONG_LINE
             return at
         if end - at > LINE_SIZE_MAX - 2:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return end + 2
         line = data[at:end]
         if 0 in line:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
         elif line.startswith(b"put "):
             self._put_slowly(line)
         else:
@@ -201,7 +204,7 @@ class BeanstalkSession(Session, Holder):
                 self._rest = b""
                 return size - kept if size - kept > at else INCOMPLETE
             self._mode = LINES
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return end + 2
         taken = min(self._left, size - at)
         self._left -= taken
@@ -213,8 +216,7 @@ class BeanstalkSession(Session, Holder):
             if is_skipped:
                 self._say(b"JOB_TOO_BIG\r\n")
             else:
-                whole = b"".join(self._parts)
-                self._parts = []
+                whole, self._parts = b"".join(self._parts), []
                 self._insert(whole, 0, len(whole) - 2, now_ms)
         return at + taken
 
@@ -253,7 +255,7 @@ class BeanstalkSession(Session, Holder):
         ttr, pos = parse_number(line, pos, end, U32_MAX) if delay >= 0 else (delay, pos)
         size, pos = parse_number(line, pos, end, U32_MAX) if ttr >= 0 else (ttr, pos)
         if size < 0:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return
         if size > self._door.job_size_max:
             self._door.counts[words.PUT] += 1
@@ -261,7 +263,7 @@ class BeanstalkSession(Session, Holder):
             self._left = size + 2
             return
         if pos != end:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return
         self._begin_put(rank, delay, ttr)
         self._mode = BODY
@@ -297,13 +299,13 @@ class BeanstalkSession(Session, Holder):
                 now_ms,
             )
         except YardFull as full:
-            self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else OUT_OF_MEMORY)
+            self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else words.OUT_OF_MEMORY)
             return
         out = self.out
         out.write(b"INSERTED ")
         write_number(out, job.id)
         out.write(CRLF)
-        self._wait_for(job.batch)
+        self.awaits = max(self.awaits, job.batch)
 
     # -- reserve -------------------------------------------------------------------------------
 
@@ -324,7 +326,7 @@ class BeanstalkSession(Session, Holder):
         if soon_ms <= now_ms:
             self._say(b"DEADLINE_SOON\r\n")
         elif until_ms <= now_ms or self._waits_no_more:
-            self._say(TIMED_OUT)
+            self._say(words.TIMED_OUT)
         else:
             self._waiter = wait(self._yard, self._watched, self._book, TERMS, until_ms, soon_ms)
             self._door.waiting_count += 1
@@ -345,7 +347,7 @@ class BeanstalkSession(Session, Holder):
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
         """Answer a waiting reserve that no job came for."""
         assert waiter is self._waiter
-        self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else TIMED_OUT)
+        self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else words.TIMED_OUT)
         self.peer.stirred()
 
     def _stop_waiting(self, answer: bytes) -> None:
@@ -388,7 +390,7 @@ class BeanstalkSession(Session, Holder):
         """Run any command but put. Words are tried as beanstalkd does: as prefixes, in order."""
         found = words.find(line)
         if found is None:
-            self._say(UNKNOWN_COMMAND)
+            self._say(words.UNKNOWN_COMMAND)
             return
         word, code, shape = found
         rest = line[len(word) :]
@@ -397,7 +399,7 @@ class BeanstalkSession(Session, Holder):
         elif shape == words.NAME:
             self._with_name(code, rest, now_ms)
         elif rest and code != words.QUIT:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
         else:
             self._plain(code, now_ms)
 
@@ -434,7 +436,7 @@ class BeanstalkSession(Session, Holder):
         if code == words.KICK:
             bound = parse_kick_bound(rest)
             if bound < 0:
-                self._say(BAD_FORMAT)
+                self._say(words.BAD_FORMAT)
                 return
             self._door.counts[words.KICK] += 1
             kicked = kick(self._yard, self._used, bound, now_ms)
@@ -444,7 +446,7 @@ class BeanstalkSession(Session, Holder):
             # What follows is ignored, as in beanstalkd 1.13.
             timeout, _ = parse_number(rest, 0, end, TIMEOUT_MAX)
             if timeout < 0:
-                self._say(BAD_FORMAT)
+                self._say(words.BAD_FORMAT)
                 return
             self._door.counts[words.RESERVE_WITH_TIMEOUT] += 1
             self._reserve(now_ms + timeout * 1000, now_ms)
@@ -457,7 +459,7 @@ class BeanstalkSession(Session, Holder):
         if job_id >= 0 and rank >= 0 and code == words.RELEASE:
             delay, pos = parse_number(rest, pos, end, U32_MAX)
         if job_id < 0 or rank < 0 or delay < 0 or pos != end:
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return
         self._with_job(code, job_id, rank, delay * 1000, now_ms)
 
@@ -503,12 +505,12 @@ class BeanstalkSession(Session, Holder):
             end = tube_name_end(rest)
             delay, pos = parse_number(rest, end, len(rest), U32_MAX)
             if delay < 0 or pos != len(rest):
-                self._say(BAD_FORMAT)
+                self._say(words.BAD_FORMAT)
                 return
             rest = rest[:end]
             self._door.counts[code] += 1
         if not is_tube_name(rest):
-            self._say(BAD_FORMAT)
+            self._say(words.BAD_FORMAT)
             return
         tube = rest.decode()
         if code != words.PAUSE_TUBE:
@@ -522,7 +524,7 @@ class BeanstalkSession(Session, Holder):
         else:
             queue = self._yard.queues.get(tube)
             if queue is None:
-                self._say(NOT_FOUND)
+                self._say(words.NOT_FOUND)
             elif code == words.STATS_TUBE:
                 self._say_yaml(statistics.of_tube(queue, now_ms))
             else:
@@ -560,13 +562,10 @@ class BeanstalkSession(Session, Holder):
 
     # -- answers -------------------------------------------------------------------------------
 
-    def _wait_for(self, number: i64) -> None:
-        self.awaits = max(self.awaits, number)
-
     def _say(self, answer: bytes) -> None:
         """Answer with what the yard's newest waited-for record may have brought about."""
         self.out.write(answer)
-        self._wait_for(self._yard.journal.appended)
+        self.awaits = max(self.awaits, self._yard.journal.appended)
 
     def _say_watching(self) -> None:
         self._say(b"WATCHING %d\r\n" % len(self._watched))
@@ -582,12 +581,12 @@ class BeanstalkSession(Session, Holder):
         out.write(CRLF)
         out.write(body)
         out.write(CRLF)
-        self._wait_for(job.batch)
+        self.awaits = max(self.awaits, job.batch)
 
     def _found(self, job: object) -> None:
         body = self._yard.bodies.fetch(job) if isinstance(job, Job) else None
         if body is None or not isinstance(job, Job):
-            self._say(NOT_FOUND)
+            self._say(words.NOT_FOUND)
         else:
             self._say_job(b"FOUND ", job, body)
 
@@ -597,4 +596,4 @@ class BeanstalkSession(Session, Holder):
         self.out.write(b"OK %d\r\n" % len(data))
         self.out.write(data)
         self.out.write(CRLF)
-        self._wait_for(self._yard.journal.newest())
+        self.awaits = max(self.awaits, self._yard.journal.newest())

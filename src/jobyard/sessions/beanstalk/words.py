@@ -6,6 +6,14 @@ word. That decides which mistakes are UNKNOWN_COMMAND and which BAD_FORMAT.
 
 from typing import Final
 
+from mypy_extensions import i64
+
+BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+TIMED_OUT: Final = b"TIMED_OUT\r\n"
+OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
+
 # Which counter of `stats` a command raises; the order is that of the cmd-* lines.
 PUT: Final = 0
 PEEK: Final = 1
@@ -75,3 +83,10 @@ def find(line: bytes) -> tuple[bytes, int, int] | None:
         if line.startswith(entry[0]):
             return entry
     return None
+
+
+def name_of(data: bytes, at: i64) -> str:
+    """Return the name of the command at `at`, for the log: never anything a client chose."""
+    entry = find(data[at : at + 32])
+    # A put is the only command with a body, which may be all that is there.
+    return "put" if entry is None else entry[0].decode().strip()

@@ -147,6 +147,11 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
     memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
     text.gauge("bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if error else 0)
     text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
+    text.counter(
+        "jobyard_unexpected_errors_total",
+        "Errors of the server itself that cost one connection.",
+        float(door.yard.errors.survived_count),
+    )
     for name in (
         *("bunqueue_process_resident_memory_bytes", "process_resident_memory_bytes"),
         *("bunqueue_process_heap_used_bytes", "bunqueue_process_heap_total_bytes"),

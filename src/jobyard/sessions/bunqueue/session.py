@@ -22,7 +22,7 @@ from jobyard.model.queue import Holder, Lease, Terms, Waiter
 from jobyard.sessions.bunqueue import core, options, shape
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.request import Pull, Request
-from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
+from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Peer, Session
 from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import (
@@ -96,6 +96,8 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self._heard_ms: i64 = 0
         self._patience = Patience(self)
         self._input_ended: bool = False
+        # The command that runs, or ran last.
+        self._doing: bytes = b"frame"
         self._window_ends_ms: i64 = 0
         self._requests: i64 = 0
 
@@ -213,6 +215,10 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
         return self._have if self._parts and self._have >= self._need else 0
 
+    def doing(self) -> str:
+        """Return the command that runs."""
+        return "bunqueue " + self._doing[:DOING_MAX].decode("utf-8", "replace")
+
     # -- commands ------------------------------------------------------------------------------
 
     def _run(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
@@ -238,6 +244,8 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             else:
                 self.refuse(_text_req_id(fields), "Invalid command")
                 return
+        self._doing = name
+        self.changes_before = self.yard.changes()
         request = Request(fields, name, now_ms)
         if not self.is_known and name != b"Auth":
             self.refuse(_text_req_id(fields), "Not authenticated")

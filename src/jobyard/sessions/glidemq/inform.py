@@ -91,6 +91,7 @@ def _stats(call: Call) -> list[str]:
         f"total_net_input_bytes:{call.door.read_bytes}",
         "evicted_keys:0",
         f"total_error_replies:{call.door.errors_count}",
+        f"jobyard_unexpected_errors:{call.yard.errors.survived_count}",
     ]
 
 

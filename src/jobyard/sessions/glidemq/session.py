@@ -27,7 +27,7 @@ from jobyard.sessions.glidemq.words import (
     unknown_command,
     wrong_count,
 )
-from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
+from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Peer, Session
 from jobyard.wire.resp import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
 from jobyard.wire.resp_write import write_array, write_error, write_ok, write_simple
 
@@ -131,6 +131,7 @@ class GlidemqSession(Session):
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 return
+            self.changes_before = self.door.yard.changes()
             if self._routines and self._run_routine(now_ms):
                 continue
             try:
@@ -196,6 +197,10 @@ class GlidemqSession(Session):
         """Return how much was sent ahead of what can run; an incomplete command is not ahead."""
         is_behind = self._blocked is not None or self.is_stalled
         return self._reader.unread_size() if is_behind else 0
+
+    def doing(self) -> str:
+        """Return the command that runs, or ran last, without its arguments."""
+        return "glide-mq " + self.last_command[:DOING_MAX].decode("utf-8", "replace")
 
     # -- routines ------------------------------------------------------------------------------
 

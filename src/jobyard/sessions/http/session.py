@@ -34,6 +34,9 @@ from jobyard.wire.http1 import (
     stream_head,
 )
 
+# Of a method and a path, in the log.
+HTTP_DOING_MAX: Final = 120
+
 # What a request weighs beside its body, about.
 REQUEST_WEIGHT: Final = 512
 
@@ -302,10 +305,21 @@ class HttpSession(Session):
             self.awaits = max(self.awaits, self.door.yard.journal.newest())
         return super().take_output()
 
+    def doing(self) -> str:
+        """Return the method and the route of the call, or what the connection became."""
+        if self._other is not None:
+            return "HTTP upgraded connection"
+        call = self._call
+        if call is None:
+            return "HTTP"
+        # Of a path that is known; a name in it is the client's own, what a query holds is not told.
+        return f"HTTP {call.request.method} {call.request.path}"[:HTTP_DOING_MAX]
+
     # -- calls ---------------------------------------------------------------------------------
 
     def _serve(self, request: HttpRequest, now_ms: i64) -> None:
         self.door.requests_count += 1
+        self.changes_before = self.door.yard.changes()
         segments = split_path(request.path)
         known = _segments_of(request.path) if segments is None else segments
         area = self.door.routes.area_of(known)

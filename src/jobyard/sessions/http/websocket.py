@@ -122,6 +122,7 @@ class WebSocket(TakenOver):
         self.is_running = False
 
     def _take(self, message: WsMessage, now_ms: i64) -> None:
+        self._http.changes_before = self._http.door.yard.changes()
         opcode = message.opcode
         if opcode == websocket.OP_PING:
             self.write(websocket.pong(message.content))

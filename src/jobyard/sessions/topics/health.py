@@ -82,6 +82,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_wal_segments": len(journal.segments),
         "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
         "topics_corrupt_reads": int(journal.damages_count),
+        "topics_unexpected_errors": int(yard.errors.survived_count),
     }
 
 
