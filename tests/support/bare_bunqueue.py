@@ -212,6 +212,8 @@ class BareBunqueue:
         self.door = BunqueueDoor(self.yard, self.life, now_ms)
         self.entrance = BunqueueEntrance(self.door)
         self.stirred: deque[Resumable] = deque()
+        # Long work goes on only by `slice`.
+        self.is_slow = False
 
     def connect(self) -> BareClient:
         """Open a connection."""
@@ -224,9 +226,18 @@ class BareBunqueue:
         return job
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left."""
-        while self.stirred:
-            self.stirred.popleft().resume()
+        """Let every stirred session go on until none is left, and long work to its end."""
+        is_left = True
+        while is_left:
+            is_left = not self.is_slow and bool(self.yard.tasks.go_on(self.now_ms))
+            while self.stirred:
+                self.stirred.popleft().resume()
+
+    def slice(self) -> bool:
+        """End a turn where long work goes on only when a test says so; True if work is left."""
+        is_left = bool(self.yard.tasks.go_on(self.now_ms))
+        self.settle()
+        return is_left
 
     def tick(self, ms: int) -> None:
         """Move the clock from timer to timer up to `ms` later."""

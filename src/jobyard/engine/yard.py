@@ -17,6 +17,7 @@ from jobyard.engine.errors import Errors
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
 from jobyard.engine.shelving import advance, leave_line, line_up, rejoin, stand, step_down, use_slot
+from jobyard.engine.tasks import Tasks
 from jobyard.engine.waits import Waits
 from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
@@ -79,7 +80,7 @@ POLICIES_MAX: Final = 4096
 class Yard:
     """Everything that is remembered while the server runs."""
 
-    def __init__(self, journal: Journal, bodies: Bodies) -> None:
+    def __init__(self, journal: Journal, bodies: Bodies) -> None:  # noqa: PLR0915  all tables
         self.journal = journal
         self.bodies = bodies
         self.jobs = Pages()
@@ -96,6 +97,7 @@ class Yard:
         self.bus = Bus()
         self.onlookers = Onlookers()
         self.waits = Waits()
+        self.tasks = Tasks(journal)
         self.keeper: Keeper | None = None
         # None until there is a cron, or a door whose jobs may repeat themselves.
         self.crons: Crons | None = None

@@ -90,6 +90,19 @@ class Pages:
             if number == self._warm_number:
                 self._warm_number = -1
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of the pages there are, in order."""
+        return sorted(self._pages)
+
+    def on_page(self, number: i64) -> list[Job]:
+        """Return the jobs of a page, oldest id first; those in the dict are not among them."""
+        page = self._pages.get(number)
+        return [] if page is None else [job for job in page.slots if job is not None]
+
+    def stragglers(self) -> list[int]:
+        """Return the ids of the jobs in the dict, in no order; none of them returns to a page."""
+        return list(self._sparse)
+
     def all(self) -> list[Job]:
         """Return every job, oldest id first."""
         jobs: list[Job] = [self._sparse[job_id] for job_id in sorted(self._sparse)]

@@ -1,8 +1,8 @@
 """What every turn of the loop begins and ends with, whichever loop it is.
 
-begin: timers that are due. Then the connections read and run. end: sessions that others stirred go
-on, what was appended is committed, compaction does a slice. The loop then sleeps no longer than
-`end` says.
+begin: timers that are due. Then the connections read and run. end: long work does a slice, sessions
+that others stirred go on, what was appended is committed, compaction does a slice. The loop then
+sleeps no longer than `end` says.
 """
 
 from collections.abc import Callable
@@ -79,6 +79,8 @@ class Turns:
 
     def end(self, now_ms: i64) -> i64:
         """Finish the turn; return when the next must begin at the latest."""
+        tasks = self.yard.tasks
+        tasks.go_on(now_ms)
         while self.stirred:
             stirred = self.stirred
             self.stirred = []
@@ -93,7 +95,7 @@ class Turns:
             if self.yard.onlookers.look(self.yard.journal.history.next_durable):
                 next_ms = now_ms
         # Answers that a commit let go may have let sessions go on.
-        return now_ms if self.stirred else next_ms
+        return now_ms if self.stirred or tasks.count() > 0 else next_ms
 
     def _compact(self, now_ms: i64) -> bool:
         compactor = self._compactor

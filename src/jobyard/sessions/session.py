@@ -101,12 +101,17 @@ class Session:
         """Send nothing of the output before batch `number` is on the disk."""
         self.awaits_synced = max(self.awaits_synced, number)
 
+    def take_synced(self) -> i64:
+        """Return which batch must be on the disk first, for who sends the output in its stead."""
+        synced = self.awaits_synced
+        self.awaits_synced = 0
+        return synced
+
     def hand_output(self, outbox: Outbox) -> None:
         """Hand what is to be sent to an outbox, with what it waits for."""
         if self.awaits_synced == 0:
             outbox.hand(self.take_output(), self.awaits)
         else:
-            synced = self.awaits_synced
             # What comes later waits behind it.
-            self.awaits_synced = 0
+            synced = self.take_synced()
             outbox.hand_synced(self.take_output(), self.awaits, synced)

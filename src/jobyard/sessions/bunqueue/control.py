@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.audience import drop_audience
+from jobyard.engine.clearing import Clearing
 from jobyard.engine.end import fail, release
 from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, select
 from jobyard.engine.move import (
@@ -329,14 +330,13 @@ def _is_spellable(name: str) -> bool:
 # -- many jobs ---------------------------------------------------------------------------------
 
 
-def drain(session: BunqueueSession, request: Request) -> Answer:
+def drain(session: BunqueueSession, request: Request) -> Answer | None:
     """Remove all jobs that wait; delayed ones stay."""
     queue = session.yard.queues.get(options.queue_name(request.fields))
     if queue is None:
         return {"count": 0}
-    choice = Choice(frozenset((READY,)))
-    gone = _remove_all(session, queue, choice, choice.jobs(queue), request.now_ms)
-    return {"count": len(gone)}
+    clearing = Clearing(session.yard, queue, Choice(frozenset((READY,))))
+    return session.begin(request, clearing, lambda: {"count": int(clearing.count)})
 
 
 def clean(session: BunqueueSession, request: Request) -> Answer:

@@ -68,6 +68,7 @@ class Errand(Pending):
         if answer is None:
             return False
         self._call.await_batch(clerk.session.awaits)
+        self._call.session.await_synced(clerk.session.take_synced())
         clerk.errand = None
         self._clerks.give_back(clerk)
         self._reply(answer)

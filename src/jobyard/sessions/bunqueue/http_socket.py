@@ -137,6 +137,7 @@ class Socket(Peer, Talk, Audience):
             return
         http = self._http
         http.awaits = max(http.awaits, session.awaits)
+        http.await_synced(session.take_synced())
         if session.events_of is not None:
             http.tells_news = True
         at = 0

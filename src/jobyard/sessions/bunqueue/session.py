@@ -2,9 +2,11 @@
 
 The commands of a job's usual life (PUSH, PULL, ACK and their batches) are called directly; all
 others are looked up in the door's table. A command answers at once or, if it waits for a job, later
-and out of order; up to fifty of a connection may wait, then its input does too.
+and out of order; up to fifty of a connection may wait, then its input does too. Commands behind one
+whose work is long are not begun before that has ended.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -14,13 +16,14 @@ from jobyard.engine.bus import Event, Listener
 from jobyard.engine.end import drop_holder, hand_over
 from jobyard.engine.queues import drop_if_idle, drop_watch
 from jobyard.engine.take import cancel_wait
+from jobyard.engine.tasks import Starter, Task
 from jobyard.engine.waits import JobWait, Patient
 from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Terms, Waiter
 from jobyard.sessions.bunqueue import core, options, shape
-from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor
 from jobyard.sessions.bunqueue.request import Pull, Request
 from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Peer, Session
 from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
@@ -65,7 +68,17 @@ class Patience(Alarm):
 
 
 @final
-class BunqueueSession(Session, Holder, Listener, Patient):
+class Long:
+    """A command whose work goes on over turns, and what makes its answer at the end."""
+
+    def __init__(self, request: Request, task: Task, tell: Callable[[], Answer]) -> None:
+        self.request = request
+        self.task = task
+        self.tell: Callable[[], Answer] = tell
+
+
+@final
+class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     """Commands of one connection."""
 
     def __init__(self, door: BunqueueDoor, peer: Peer) -> None:
@@ -82,6 +95,7 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self.owned_terms: Terms | None = None
         self.pulls: dict[Waiter, Pull] = {}
         self.job_waits: dict[JobWait, bytes] = {}
+        self._long: Long | None = None
         # The queue whose events are wanted; None for no events.
         self.events_of: str | None = None
         self._tells_news: bool = False
@@ -159,6 +173,8 @@ class BunqueueSession(Session, Holder, Listener, Patient):
         self.peer.stirred()
 
     def _waiting_count(self) -> i64:
+        if self._long is not None:
+            return WAITING_MAX
         return len(self.pulls) + len(self.job_waits)
 
     def resume(self, now_ms: i64) -> None:
@@ -196,6 +212,9 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             self.yard.disarm(wait)
             self.yard.waits.remove(wait)
         self.job_waits.clear()
+        if self._long is not None:
+            self.yard.tasks.leave(self._long.task)
+            self._long = None
         if self.events_of is not None:
             self.events_of = None
             self.yard.bus.remove(self)
@@ -254,10 +273,12 @@ class BunqueueSession(Session, Holder, Listener, Patient):
             self._dispatch(request)
         except NameTaken as taken:
             self._refuse_taken(request, taken)
-        except (YardFull, StorageFull):
-            self.refuse(request.req_id, STORAGE_FULL)
-        except Refused as refusal:
-            self.refuse(request.req_id, str(refusal))
+        except (Refused, StorageFull) as refusal:
+            self._refuse_for(request, refusal)
+
+    def _refuse_for(self, request: Request, refusal: Exception) -> None:
+        is_full = isinstance(refusal, YardFull | StorageFull)
+        self.refuse(request.req_id, STORAGE_FULL if is_full else str(refusal))
 
     def _refuse_haste(self, fields: Fields | None) -> None:
         """Say that there were too many requests for now."""
@@ -292,10 +313,32 @@ class BunqueueSession(Session, Holder, Listener, Patient):
                 raise Refused(f"Unknown command: {name.decode('utf-8', 'replace')}")
             answer = command(self, request)
             if answer is not None:
-                self.answer(request.req_id, answer)
-                onlooker = self.door.onlooker
-                if onlooker is not None:
-                    onlooker.did(request, answer)
+                self._answer_request(request, answer)
+
+    def _answer_request(self, request: Request, answer: Answer) -> None:
+        self.answer(request.req_id, answer)
+        onlooker = self.door.onlooker
+        if onlooker is not None:
+            onlooker.did(request, answer)
+
+    def begin(self, request: Request, task: Task, tell: Callable[[], Answer]) -> Answer | None:
+        """Begin the work of a command; return its answer, or None if that comes at the end."""
+        if self.yard.tasks.begin(task, self, request.now_ms):
+            return tell()
+        self._long = Long(request, task, tell)
+        return None
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Answer the command whose work it was, and go on with those behind it."""
+        long = self._long
+        assert long is not None
+        self._long = None
+        if refusal is None:
+            self._answer_request(long.request, long.tell())
+        else:
+            self._refuse_for(long.request, refusal)
+        self.await_synced(task.raised)
+        self.peer.stirred()
 
     def queue_name(self, fields: Fields) -> str:
         """Return the name of the queue a command is about."""

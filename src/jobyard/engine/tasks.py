@@ -1,0 +1,125 @@
+"""Work that may take longer than others can be kept waiting: done in slices, over turns.
+
+A task does some of its work whenever it is asked to and says how much that was, in units: about one
+job looked at, or a few for one that is changed. No clock is read, so a run can be repeated. One
+turn has UNITS_PER_TURN for all tasks; a command whose task is through with what is left of them is
+answered at once, as if there were no tasks. All others go on at the end of every turn, each with
+its share, and whoever began one is told when it has ended.
+
+Between two slices anything may happen to the yard. A task keeps no place in a heap or a dict: it
+goes by ids, which only rise, or by a list of its own, and looks at each job again before it
+changes it. What must be all or nothing for others is not cut into tasks, but the work it leaves.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr, trait
+
+from jobyard.errors import Refused, StorageFull
+from jobyard.journal.journal import Journal
+
+# About two milliseconds of processor time in the compiled build.
+UNITS_PER_TURN: Final = 2000
+# What a task may do at once though the turn has nothing left: most work is as small as that.
+FIRST_UNITS: Final = 64
+
+
+@trait
+class Starter:
+    """Who began a task and waits for its end."""
+
+    def task_ended(self, task: "Task", refusal: Exception | None, now_ms: i64) -> None:
+        """Take note that a task is through, or was refused in the middle."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Task:
+    """One piece of long work."""
+
+    def __init__(self) -> None:
+        self.starter: Starter | None = None
+        # The batch that must be on the disk before its starter answers, though less is enough for
+        # others; 0 for none.
+        self.raised: i64 = 0
+        # It changes nothing, so nobody needs the rest of it once its starter has gone.
+        self.is_reading: bool = False
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Do up to about `most` units; return how many. Fewer than `most` says that all is done."""
+        raise NotImplementedError
+
+
+@final
+class Tasks:
+    """All tasks under way."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        # Smaller in tests, so that little work is long.
+        self.units_per_turn: i64 = UNITS_PER_TURN
+        self.first_units: i64 = FIRST_UNITS
+        self._left: i64 = UNITS_PER_TURN
+        self._going: list[Task] = []
+        # Since this process began, for tests and figures.
+        self.units_done: i64 = 0
+
+    def count(self) -> i64:
+        """Return how many tasks are under way."""
+        return len(self._going)
+
+    def begin(self, task: Task, starter: Starter | None, now_ms: i64) -> bool:
+        """Do what this turn has room for; True if that was all, else the starter is told later.
+
+        A refusal in this first slice is raised.
+        """
+        most = max(self._left, self.first_units)
+        done = task.step(most, now_ms)
+        self._spend(done)
+        if done < most:
+            return True
+        task.starter = starter
+        self._going.append(task)
+        return False
+
+    def follow(self, task: Task) -> None:
+        """Let work nobody waits for go on from the end of this turn."""
+        self._going.append(task)
+
+    def leave(self, task: Task) -> None:
+        """Tell nobody of the end of a task: who began it has gone. Changes are still made."""
+        task.starter = None
+        if task.is_reading and task in self._going:
+            self._going.remove(task)
+
+    def go_on(self, now_ms: i64) -> bool:
+        """End a turn: do what it has room for, and some in any case; True if work is left."""
+        going = self._going
+        share = max(1, self.units_per_turn // 4)
+        left = max(self._left, share)
+        while going and left > 0:
+            task = going.pop(0)
+            most = min(left, share)
+            done = self._step(task, most, now_ms)
+            if done >= most:
+                going.append(task)
+            left -= max(done, 1)
+        self._left = self.units_per_turn
+        return len(going) > 0
+
+    def _step(self, task: Task, most: i64, now_ms: i64) -> i64:
+        refusal: Exception | None = None
+        done: i64 = 0
+        self._journal.raised = 0
+        try:
+            done = task.step(most, now_ms)
+        except (Refused, StorageFull) as error:
+            refusal = error
+        task.raised = max(task.raised, self._journal.take_raised())
+        self._spend(done)
+        if done < most and task.starter is not None:
+            task.starter.task_ended(task, refusal, now_ms)
+        return done
+
+    def _spend(self, done: i64) -> None:
+        self._left = max(self._left - done, 0)
+        self.units_done += done
