@@ -75,6 +75,10 @@ SHAPES: Final[dict[bytes, str]] = {
     b"HELLO": "(i) (ot)", b"AUTH": "t (t)", b"TIME": "", b"ROLE": "", b"DBSIZE": "", b"MULTI": "",
     b"EXEC": "", b"DISCARD": "", b"UNWATCH": "", b"WATCH": "k", b"SLOWLOG": "w:GET|LEN",
     b"LATENCY": "w:LATEST|DOCTOR", b"CLUSTER": "w:SLOTS", b"MODULE": "w:LIST", b"ACL": "w:WHOAMI",
+    b"EVAL": "t w:0",
+    b"EVALSHA": "t w:0",
+    b"EVAL_RO": "t w:0",
+    b"EVALSHA_RO": "t w:0",
     b"SCRIPT": "w:EXISTS t",
 }  # fmt: skip
 

@@ -20,8 +20,6 @@ from jobyard.wire.resp_write import (
 )
 
 SLOTS_COUNT: Final = 16384
-# Where the node is: clients take an empty name for the host they asked.
-_HOST: Final = b""
 _POLYNOMIAL: Final = 0x1021
 
 
@@ -42,7 +40,8 @@ def cluster(call: Call) -> None:
     elif sub == b"SHARDS":
         _write_shards(call)
     elif sub == b"NODES":
-        line = f"{call.door.facts.run_id()} :{call.door.facts.port()}@0 myself,master - 0 0 0"
+        host, port = _here(call)
+        line = f"{call.door.facts.run_id()} {host}:{port}@0 myself,master - 0 0 0"
         write_verbatim(call.out, f"{line} connected 0-{SLOTS_COUNT - 1}\n", call.proto)
     elif sub == b"INFO":
         write_verbatim(call.out, "\r\n".join(_info()) + "\r\n", call.proto)
@@ -55,20 +54,36 @@ def stay(call: Call) -> None:
     write_ok(call.out)
 
 
+def _here(call: Call) -> tuple[str, int]:
+    """Return the address the client has reached the node at.
+
+    Some clients take an empty host for the one they asked, and others wait for ever.
+    """
+    host, _, port = call.session.peer.addresses()[1].rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not port.isdigit() or int(port) == 0:
+        # It came in by a file, or has just gone.
+        return "", call.door.facts.port()
+    return host, int(port)
+
+
 def _write_slots(call: Call) -> None:
+    host, port = _here(call)
     out = call.out
     write_array(out, 1)
     write_array(out, 3)
     write_integer(out, 0)
     write_integer(out, SLOTS_COUNT - 1)
     write_array(out, 4)
-    write_bulk(out, _HOST)
-    write_integer(out, call.door.facts.port())
+    write_bulk(out, host.encode())
+    write_integer(out, port)
     write_bulk(out, call.door.facts.run_id().encode())
     write_array(out, 0)
 
 
 def _write_shards(call: Call) -> None:
+    host, port = _here(call)
     out, proto = call.out, call.proto
     write_array(out, 1)
     write_map(out, 2, proto)
@@ -81,15 +96,15 @@ def _write_shards(call: Call) -> None:
     write_map(out, 7, proto)
     for name, text in (
         (b"id", call.door.facts.run_id().encode()),
-        (b"ip", _HOST),
-        (b"endpoint", _HOST),
+        (b"ip", host.encode()),
+        (b"endpoint", host.encode()),
         (b"role", b"master"),
         (b"health", b"online"),
     ):
         write_bulk(out, name)
         write_bulk(out, text)
     write_bulk(out, b"port")
-    write_integer(out, call.door.facts.port())
+    write_integer(out, port)
     write_bulk(out, b"replication-offset")
     write_integer(out, 0)
 

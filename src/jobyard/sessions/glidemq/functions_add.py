@@ -15,7 +15,7 @@ from jobyard.engine.glide_flows import Child, Tie
 from jobyard.engine.glide_flows import add_flow as put_flow
 from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle, open_queue, set_paused, settings_of
-from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused
+from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused, YardFull
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places
@@ -385,8 +385,19 @@ def _set_paused(call: Fcall, *, is_paused: bool) -> None:
     queue = open_queue(call.yard, place.queue_name)
     was_paused = settings_of(queue).is_paused
     set_paused(call.yard, queue, call.now_ms, is_paused=is_paused)
+    if not is_paused:
+        _show_resumed(call)
     if was_paused == is_paused:
         drop_if_idle(call.yard, queue)
         kind = b"paused" if is_paused else b"resumed"
         call.events.tell(queue, kind, b"0", [], call.now_ms)
     call.answer_number(1)
+
+
+def _show_resumed(call: Fcall) -> None:
+    """Note that a queue is not paused, which clients read as well as that it is."""
+    try:
+        side.set_fields(call.yard, call.key(0), {b"paused": b"0"}, call.now_ms)
+    except YardFull:
+        # Nothing is as good as a zero, and who has no room left must be able to resume.
+        return

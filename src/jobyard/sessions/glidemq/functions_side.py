@@ -5,7 +5,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine import side
+from jobyard.engine.queues import settings_of
 from jobyard.engine.yard import Yard
+from jobyard.model.rules import DEFAULTS
 from jobyard.model.side import HASH, NO_KIND, STRING
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
@@ -94,8 +96,7 @@ def cas_scheduler_entry(call: Fcall) -> None:
 def rate_limit(call: Fcall) -> None:
     """Count one job of a window, and tell how long to wait; 0 for not at all.
 
-    Without a limit of its own a worker asks for that of the queue, which is counted when jobs are
-    taken: what it holds has passed.
+    A worker without a limit of its own asks for that of the queue.
     """
     key = _hash(call, b"rate")
     place = call.place(1, places.META)
@@ -104,6 +105,10 @@ def rate_limit(call: Fcall) -> None:
     ts = call.number(2, TIME_MAX, "timestamp")
     if parse_key(key).queue != place.queue_name:
         raise Wrong("CROSSSLOT Keys of one function name different queues")
+    if most <= 0:
+        queue = call.yard.queues.get(place.queue_name)
+        settings = DEFAULTS if queue is None else settings_of(queue)
+        most, window_ms = settings.rate_most, settings.rate_ms
     if most <= 0 or window_ms <= 0:
         call.answer_number(0)
         return

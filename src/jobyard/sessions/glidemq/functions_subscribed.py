@@ -59,9 +59,10 @@ def promote(call: Fcall, queue: Queue, ts: i64) -> i64:
 
 
 def activate(call: Fcall, job: Job | None) -> None:
-    """Begin a run, and tell all of the job."""
-    queue, subscription = _subscribed(call, 1, 2)
-    if job is None:
+    """Begin a run, and tell all of the job; a group that is not there has no entry to look at."""
+    queue = call.known_queue(1, places.STREAM)
+    subscription = verbs.find(queue, call.arg(2))
+    if queue is None or job is None:
         call.answer("")
         return
     part = None if job.extra is None else job.extra.glide
@@ -70,10 +71,11 @@ def activate(call: Fcall, job: Job | None) -> None:
         return
     stamp = _stamp(call, 1)
     if glide_take.expire_if_over(call.yard, job, call.now_ms):
-        verbs.acknowledge(call.yard, queue, subscription, [stamp])
+        if subscription is not None:
+            verbs.acknowledge(call.yard, queue, subscription, [stamp])
         call.answer("EXPIRED")
         return
-    delivery = subscription.find(stamp)
+    delivery = None if subscription is None else subscription.find(stamp)
     if delivery is not None:
         delivery.at_ms = call.now_ms
     call.answer_all(_running_fields(call, job))

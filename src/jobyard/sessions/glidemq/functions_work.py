@@ -201,7 +201,7 @@ def move_to_active(call: Fcall) -> None:
     call.number(0, TIME_MAX, "timestamp")
     entry = call.text(1)
     job = job_at(call, 0)
-    if call.keys_count > 1 and call.arg(2) != GROUP:
+    if call.keys_count > 1 and call.arg(2) not in (GROUP, b""):
         functions_subscribed.activate(call, job)
         return
     if job is None:

@@ -12,6 +12,7 @@ from jobyard.sessions.glidemq.door import REDIS_VERSION
 from jobyard.sessions.glidemq.groups import groups_count, info_consumers, info_groups
 from jobyard.sessions.glidemq.streams import write_entry
 from jobyard.sessions.glidemq.words import (
+    NO_SCRIPTS,
     Wrong,
     unknown_subcommand,
     wrong_count,
@@ -247,10 +248,15 @@ def acl(call: Call) -> None:
     write_bulk(call.out, b"default")
 
 
+def evaluate(_call: Call) -> None:
+    """Refuse to run a script, and say what works instead."""
+    raise Wrong(NO_SCRIPTS)
+
+
 def script(call: Call) -> None:
-    """Refuse: scripts are not run here, so none exist."""
+    """Tell that no script exists: none is run here."""
     if not call.is_word(1, b"EXISTS"):
-        raise unknown_subcommand("SCRIPT", call.command.text(1))
+        raise Wrong(NO_SCRIPTS)
     write_array(call.out, call.count() - 2)
     for _ in range(2, call.count()):
         write_integer(call.out, 0)

@@ -60,15 +60,11 @@ def lane_named(queue: Queue, key: str) -> Lane | None:
 
 
 def ordering_fields(queue: Queue) -> dict[bytes, bytes]:
-    """Return the last number of every lane whose jobs run one by one."""
+    """Return the last number of every lane."""
     shelves = shelves_of(queue)
     if shelves is None:
         return {}
-    return {
-        bytes_of(lane.name): number(lane.last_order)
-        for lane in shelves.lanes.values()
-        if lane.limits.is_sequential()
-    }
+    return {bytes_of(lane.name): number(lane.last_order) for lane in shelves.lanes.values()}
 
 
 def group_fields(yard: Yard, lane: Lane, now_ms: i64) -> dict[bytes, bytes]:

@@ -167,7 +167,7 @@ class MetaKey(Keyed):
         """Set limits and pause of the queue, and note the rest."""
         known = self.fields()
         set_meta_fields(self._yard, self._place.queue_name, fields, self._now_ms)
-        notes = {name: value for name, value in fields.items() if name not in SETTINGS}
+        notes = {name: value for name, value in fields.items() if _is_note(name, value)}
         if notes:
             side.set_fields(self._yard, self._place.key(), notes, self._now_ms)
         return len([name for name in fields if name not in known])
@@ -181,12 +181,17 @@ class MetaKey(Keyed):
             drop_meta_fields(self._yard, self._place.queue_name, settings, self._now_ms)
         key = side.find(self._yard, self._place.key(), self._now_ms)
         if key is not None:
-            side.drop_fields(self._yard, key, [name for name in known if name not in SETTINGS])
+            side.drop_fields(self._yard, key, known)
         return len(known)
 
     def delete(self) -> bool:
         """Lift all limits, and forget all notes."""
         return self.drop_fields(list(self.fields())) > 0
+
+
+def _is_note(name: bytes, value: bytes) -> bool:
+    """Tell whether a field is noted as it is; a limit of zero is none, and only shown."""
+    return name not in SETTINGS or not value.strip(b"0")
 
 
 @final

@@ -15,6 +15,10 @@ OVERFLOW: Final = "ERR increment or decrement would overflow"
 OUT_OF_MEMORY: Final = "OOM command not allowed when used memory > 'maxmemory'."
 DISK_FULL: Final = "MISCONF there is no room left on the disk"
 EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
+NO_SCRIPTS: Final = (
+    "ERR this server runs no Lua scripts: libraries that bring their own, such as BullMQ, "
+    "do not work here; use glide-mq here, or bunqueue, whose API is like BullMQ's"
+)
 NO_CLUSTER: Final = "ERR This instance has cluster support disabled"
 NOT_CHANGED_SO: Final = "ERR this key shows the jobs of a queue and cannot be changed this way"
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobyard.sessions.session import Peer
 from tests.support.bare_glidemq import BareClient, BareGlidemq
 
 NODE = b"f" * 40
@@ -10,6 +11,30 @@ NODE = b"f" * 40
 @pytest.fixture
 def client() -> BareClient:
     return BareGlidemq().connect()
+
+
+class Reached(Peer):
+    """A connection that came in at an address."""
+
+    def __init__(self, here: str) -> None:
+        self._here = here
+
+    def addresses(self) -> tuple[str, str]:
+        return "10.0.0.9:50000", self._here
+
+
+@pytest.mark.parametrize(
+    ("here", "host", "port"),
+    [("10.0.0.1:6390", "10.0.0.1", 6390), ("[::1]:6379", "::1", 6379), ("/run/yard:0", "", 6379)],
+)
+def test_the_node_is_where_the_client_has_reached_it(here: str, host: str, port: int) -> None:
+    client = BareGlidemq().connect()
+    client.session.peer = Reached(here)
+    assert client.ask("CLUSTER", "SLOTS") == [[0, 16383, [host.encode(), port, NODE, []]]]
+    assert f" {host}:{port}@0 ".encode() in client.ask("CLUSTER", "NODES")
+    client.speak(3)
+    [node] = client.ask("CLUSTER", "SHARDS")[0][b"nodes"]
+    assert (node[b"ip"], node[b"endpoint"], node[b"port"]) == (host.encode(), host.encode(), port)
 
 
 def test_one_node_has_all_slots(client: BareClient) -> None:

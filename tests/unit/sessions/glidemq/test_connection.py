@@ -43,8 +43,8 @@ def test_a_browser_is_hung_up_on(client: BareClient) -> None:
 
 
 def test_unknown_commands_and_wrong_counts(client: BareClient) -> None:
-    assert client.refused("EVAL", "x", "0") == (
-        "ERR unknown command 'EVAL', with args beginning with: 'x' '0' "
+    assert client.refused("BLPOP", "x", "0") == (
+        "ERR unknown command 'BLPOP', with args beginning with: 'x' '0' "
     )
     client.send_raw(b"*1\r\n$6\r\nEVA\r\nL\r\n")
     assert client.take_raw() == (b"-ERR unknown command 'EVA L', with args beginning with: \r\n")

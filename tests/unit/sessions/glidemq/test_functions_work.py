@@ -340,7 +340,6 @@ def test_a_job_taken_again_after_a_restart_stands_where_its_new_entry_is(
         ("promote", ["scheduled", "stream", "events"], ["now"]),
         ("promote", ["stream", "scheduled", "events"], [1]),
         ("popLists", ["priority", "lifo"], ["many"]),
-        ("moveToActive", ["job:1", "stream"], [1, "1-1", "others", "1"]),
         ("fail", ["stream", "failed", "scheduled", "events", "job:1"], ["1"] * 3),
         ("rateLimit", ["rate", "meta"], ["a", "b", "c"]),
         ("reclaimStalled", ["stream", "events"], ["workers", "w", "x", 1, 1, "f"]),
