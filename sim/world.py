@@ -450,8 +450,8 @@ class World:
         self._note_refusals()
         if boot.compactor.dropped_count > dropped:
             self.reach("segment let go")
-        if boot.compactor.damage is not None:
-            raise Violation("compaction", f"found damage: {boot.compactor.damage}")
+        if boot.journal.damages.segments:
+            raise Violation("compaction", f"found damage: {boot.journal.damages.segments}")
 
     def _commit_perhaps(self) -> None:
         boot = self.boot

@@ -7,6 +7,11 @@ stays long is not copied in a circle: it comes to rest in cold segments. One vic
 
 Only then is the next chosen. A crash at any arrow leaves both the victim and the copies or only the
 copies, and replay, which follows batch numbers, ends in the same state.
+
+A segment that cannot be read is left where it is until nothing in it lives, and all others go on.
+So do those that got copies out of it: what tells of the death of a copied job is kept only as long
+as the segment of the copy, and without it the damaged one would bring the job back. A long body
+that is damaged is copied as it is, under the checksum it had.
 """
 
 from typing import Final, final
@@ -15,7 +20,7 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.errors import StorageFull
 from jobyard.journal.log_record import KIND_ERASED, KIND_HEAD, KIND_LOG, read_erased, read_log
 from jobyard.journal.reader import Reader
 from jobyard.journal.record import (
@@ -34,6 +39,7 @@ from jobyard.journal.record import (
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment, spare_name
 from jobyard.model.job import GONE
+from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic
 from jobyard.model.log_chunk import LogRows
 
@@ -61,9 +67,10 @@ class Compactor:
         self.phase: int = IDLE
         self._reader: Reader | None = None
         self._after: i64 = 0
-        # What was found damaged while compacting. Nothing goes any more then: part of the damaged
-        # segment may have been copied, and whatever tells of a later death must stay with it.
-        self.damage: JournalDamaged | None = None
+        # Segments with copies out of the victim; and for each segment that could not be read, those
+        # that must stay as long as it does.
+        self._copied_to: set[int] = set()
+        self._left: dict[int, set[int]] = {}
         self.dropped_count: i64 = 0
 
     def step(self) -> bool:
@@ -82,9 +89,10 @@ class Compactor:
         return reader.segment
 
     def _begin(self) -> bool:
-        victim = self._choose() if self.damage is None else None
+        victim = self._choose()
         if victim is None:
             return False
+        self._copied_to.clear()
         self._reader = Reader(self._journal.storage(), victim)
         self.phase = SCANNING
         self._journal.history.leave(victim)
@@ -122,6 +130,8 @@ class Compactor:
         for segment in journal.segments.values():
             if not segment.is_sealed or segment.is_history:
                 continue
+            if self._left and self._must_stay(segment):
+                continue
             if segment.live * 2 < segment.size and (best is None or _is_emptier(segment, best)):
                 best = segment
             if segment.size * 8 < journal.segment_size:
@@ -131,6 +141,12 @@ class Compactor:
         if best is None and small_count > SMALL_SEGMENTS_MAX:
             return small
         return best
+
+    def _must_stay(self, segment: Segment) -> bool:
+        """Tell whether a segment cannot go because of damage, be it its own or another's."""
+        if any(segment.number in held for held in self._left.values()):
+            return True
+        return segment.number in self._left and segment.live + segment.past_names > 0
 
     # -- the scan -----------------------------------------------------------------------------
 
@@ -150,7 +166,7 @@ class Compactor:
                 break
         if saved.count() > 0:
             try:
-                self._journal.write_cold(saved)
+                self._copied_to.add(self._journal.write_cold(saved))
             except StorageFull:
                 # Nothing was changed: the slice is read again when there is room.
                 reader.offset = start
@@ -160,12 +176,23 @@ class Compactor:
         return True
 
     def _give_up(self, offset: i64) -> bool:
-        self.damage = JournalDamaged(self._victim().name, offset, "found by compaction")
+        """Leave a segment that cannot be read, and whatever holds copies out of it."""
+        victim = self._victim()
+        held = set(self._copied_to)
+        if victim.number in self._first:
+            # Where a compaction before the start copied to is not known.
+            held.update(self._journal.segments)
+            self._first.remove(victim.number)
+        held.discard(victim.number)
+        self._left[int(victim.number)] = held
+        story = f"{victim.name} at offset {offset}: a batch cannot be read"
+        self._journal.damages.note_segment(victim.number, story)
+        self._reader = None
         self.phase = IDLE
-        return False
+        return True
 
     def _save(self, head: BatchHead, saved: Saved, seen: set[int]) -> bool:
-        """Pick what lives out of one batch; False if a body cannot be read back."""
+        """Pick what lives out of one batch; False if it cannot be read back."""
         reader = self._reader
         assert reader is not None
         data = reader.data
@@ -200,9 +227,13 @@ class Compactor:
         victim = self._victim().number
         if job is None or job.place >> 32 != victim or job_id in seen:
             return True
-        body = self._yard.bodies.fetch(job)
+        bodies = self._yard.bodies
+        body = bodies.fetch(job)
         if body is None:
-            return False
+            if job.size <= INLINE_BODY_MAX:
+                # No checksum of its own would tell that the copy is damaged.
+                return False
+            body = bodies.salvage(job)
         seen.add(job_id)
         saved.add_job(job, body)
         return True
@@ -319,6 +350,8 @@ class Compactor:
             storage.unlink(victim.name)
         storage.sync_directory()
         journal.ledger.forget_segment(victim.number)
+        journal.damages.forget_segment(victim.number)
+        self._left.pop(int(victim.number), None)
         journal.is_short = False
         self.dropped_count += 1
         self._reader = None

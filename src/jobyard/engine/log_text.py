@@ -93,7 +93,7 @@ def _damaged(
         last += 1
     where = f"{segment_name(chunk.segments[slot])} at offset {offset}"
     damage = TextDamaged(int(chunk.base + slot), int(chunk.base + last), where)
-    journal.note_damage(str(damage))
+    journal.damages.note_text(chunk.segments[slot], offset, str(damage))
     return damage
 
 

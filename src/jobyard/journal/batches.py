@@ -18,6 +18,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import StorageFull
+from jobyard.journal.damage import Damages
 from jobyard.journal.history import History
 from jobyard.journal.ledger import Ledger
 from jobyard.journal.newest import note_newest
@@ -120,10 +121,8 @@ class Batches:
         # A batch with something that is answered for only once it is on the disk, though the class
         # of the server asks for less; 0 if nobody appended such a thing since it was last taken.
         self.raised: i64 = 0
-        # Reads that found something else than was written, and what is not told yet of them.
-        self.damages_count: i64 = 0
-        self._damages: list[str] = []
-        self._damages_told: set[str] = set()
+        # What was found damaged since the start.
+        self.damages = Damages()
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
         # Room was wanted and not found: history must give way.
@@ -394,11 +393,11 @@ class Batches:
         self.pending.append(Pending(segment, data, number, is_seal=True))
         segment.end += SEAL_SIZE
 
-    def write_cold(self, saved: Saved) -> None:
+    def write_cold(self, saved: Saved) -> i64:
         """Write what compaction saves as one batch of a cold segment, all of it as of now.
 
         Sealed between two hot batches, so its number orders it against every change before and
-        after; the new places hold from here on.
+        after; the new places hold from here on. Returns the number of the segment.
         """
         self.seal_batch()
         part1 = BytesWriter()
@@ -431,6 +430,7 @@ class Batches:
         self.records_count += count
         self.moved_count += count
         self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2), count)
+        return segment.number
 
     def _move_logs(self, saved: Saved, segment: Segment) -> None:
         ledger = self.ledger

@@ -12,6 +12,7 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from jobyard.journal.journal import Journal
+from jobyard.journal.segment import segment_name
 from jobyard.model.job import DONE, GONE, Job
 
 
@@ -58,6 +59,8 @@ class Bodies:
         if job.body is not None:
             self.in_memory -= i64(job.size)
             job.body = None
+        elif self._journal.damages.jobs:
+            self._journal.damages.forget_body(job.id)
 
     def rest(self, job: Job) -> None:
         """Let go of the body of a job that is done as soon as it can be read back."""
@@ -104,10 +107,27 @@ class Bodies:
             self.drop(job)
 
     def fetch(self, job: Job) -> bytes | None:
-        """Return the body of a job, or None if what the disk gives is not what was put."""
+        """Return the body of a job, or None if what the disk gives is not what was put.
+
+        That is noted with the journal, which tells of it; the caller says so in its own words.
+        """
         body = job.body
         if body is not None:
             return body
         size = i64(job.size)
-        body = self._journal.read(job.place >> 32, job.place & 0xFFFFFFFF, size)
-        return body if len(body) == size and crc32(body) == job.crc else None
+        body = self._read(job)
+        if len(body) == size and crc32(body) == job.crc:
+            return body
+        where = f"{segment_name(job.place >> 32)} at offset {job.place & 0xFFFFFFFF}"
+        self._journal.damages.note_body(job.id, where)
+        return None
+
+    def _read(self, job: Job) -> bytes:
+        return self._journal.read(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size))
+
+    def salvage(self, job: Job) -> bytes:
+        """Return as many bytes as a damaged body had, as far as possible those that are left.
+
+        Written again under the checksum of the whole body, they are as damaged as before.
+        """
+        return self._read(job).ljust(int(job.size), b"\0")

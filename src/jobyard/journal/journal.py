@@ -4,7 +4,7 @@ Each makes the room its records need, encodes them into the open batch and keeps
 bytes. None of them decides anything; when a record is safe, and where it lies, is `batches`' part.
 """
 
-from typing import Final, final
+from typing import final
 from zlib import crc32
 
 from mypy_extensions import i32, i64
@@ -60,9 +60,6 @@ from jobyard.model.log_chunk import ROW_WEIGHT, LogRows
 from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.topic import FSYNC
-
-# Damages that are told of; whoever has more knows by then.
-DAMAGES_MAX: Final = 1000
 
 
 @final
@@ -130,20 +127,6 @@ class Journal(Batches):
         self.records_count += 1
         if self._ids_ahead and (job.queue.is_synced or job.policy.flags & DURABLE):
             self.raised = number
-
-    def note_damage(self, story: str) -> None:
-        """Count a read that failed, and tell of it unless just that was told before."""
-        self.damages_count += 1
-        if story not in self._damages_told and len(self._damages_told) < DAMAGES_MAX:
-            self._damages_told.add(story)
-            self._damages.append(story)
-
-    def take_damages(self) -> list[str]:
-        """Return what was damaged and not told yet."""
-        damages = self._damages
-        if damages:
-            self._damages = []
-        return damages
 
     def append_lease(self, lease: Lease) -> None:
         """Append a hand-over. Nobody waits for it, and a full disk goes without it."""

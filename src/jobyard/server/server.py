@@ -105,10 +105,9 @@ class Server:
         self._committer: Committer | None = None
         self._hot: HotLoop | None = None
         self._refused_seen = 0
-        self._is_damage_told = False
         self._is_full_told = False
-        self._compactor = self._open()
-        self._turns = Turns(self._yard, self._committer, self._compactor)
+        compactor = self._open()
+        self._turns = Turns(self._yard, self._committer, compactor)
         self._turns.on_second = self._look_around
         self._turns.edge.tell = self._tell_error
         now_ms = self._clock.now_ms()
@@ -273,12 +272,8 @@ class Server:
                 self._log.warning("the disk is full: new jobs are refused, all else works")
             else:
                 self._log.info("the disk has room again")
-        damage = self._compactor.damage if self._compactor is not None else None
-        if damage is not None and not self._is_damage_told:
-            self._is_damage_told = True
-            self._log.error("the journal is damaged; nothing is compacted", damage=str(damage))
-        for told in self._yard.journal.take_damages():
-            self._log.error("a log cannot be read", damage=told)
+        for story in self._yard.journal.damages.take_stories():
+            self._log.error("damage on disk", damage=story)
 
     def _tell_error(self, doing: str, error: Exception) -> None:
         """Tell of an error of Jobyard's own that cost one connection, without what was sent.

@@ -149,8 +149,8 @@ def test_damaged_text_is_not_given_out() -> None:
     with pytest.raises(TextDamaged, match="record 6 is damaged on disk"):
         page_of(site, log, 5, 10)
     assert seqs(page_of(site, log, 6, 2)) == [7, 8]
-    assert site.journal.damages_count == 2
-    assert len(site.journal.take_damages()) == 1
+    assert site.journal.damages.reads_count == 2
+    assert len(site.journal.damages.take_stories()) == 1
 
 
 def test_what_is_in_no_journal_stays_in_memory() -> None:

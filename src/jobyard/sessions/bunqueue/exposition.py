@@ -142,15 +142,27 @@ def _count(value: object) -> float:
 
 
 def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
-    error = door.surroundings.disk_error()
+    damages = door.yard.journal.damages
+    is_degraded = door.surroundings.disk_error() != "" or damages.count() > 0
     is_full = door.yard.journal.is_full
     memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
-    text.gauge("bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if error else 0)
+    text.gauge(
+        "bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if is_degraded else 0
+    )
     text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
     text.counter(
         "jobyard_unexpected_errors_total",
         "Errors of the server itself that cost one connection.",
         float(door.yard.errors.survived_count),
+    )
+    for what, help_text, count in (
+        ("jobs", "Jobs whose body was found damaged.", len(damages.jobs)),
+        ("records", "Records of logs that were found damaged.", int(damages.texts_count)),
+        ("segments", "Damaged segments that are not compacted.", len(damages.segments)),
+    ):
+        text.gauge(f"jobyard_damaged_{what}", help_text, count)
+    text.counter(
+        "jobyard_corrupt_reads_total", "Reads that found damage.", float(damages.reads_count)
     )
     for name in (
         *("bunqueue_process_resident_memory_bytes", "process_resident_memory_bytes"),

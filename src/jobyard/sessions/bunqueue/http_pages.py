@@ -9,7 +9,7 @@ from typing import Final, final
 from jobyard.sessions.bunqueue.exposition import VERSION
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of, refusal_status
 from jobyard.sessions.bunqueue.http_table import data_of, raw_part, whole
-from jobyard.sessions.bunqueue.monitor import prioritized_total
+from jobyard.sessions.bunqueue.monitor import prioritized_total, storage_value
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.msgpack_read import Fields
@@ -85,13 +85,15 @@ def trouble_of(clerks: Clerks, call: Call) -> dict[str, object] | None:
 
 
 def health(clerks: Clerks, call: Call) -> None:
-    """Tell how the server is; 503 if the disk is not well."""
+    """Tell how the server is; 503 if the disk is not well. What is damaged on it stops nobody."""
     door = clerks.door
     stats = part(ask(clerks, call, "Stats"), b"stats")
     trouble = trouble_of(clerks, call)
+    storage = storage_value(door)
+    is_damaged = "damage" in storage
     told: dict[str, object] = {
         "ok": trouble is None,
-        "status": "healthy" if trouble is None else "degraded",
+        "status": "healthy" if trouble is None and not is_damaged else "degraded",
         "uptime": int((call.now_ms - door.started_ms) // 1000),
         "version": VERSION,
         "queues": {key: stats[key] for key in ("waiting", "active", "delayed", "completed", "dlq")},
@@ -102,8 +104,8 @@ def health(clerks: Clerks, call: Call) -> None:
         },
         "memory": memory_of(clerks),
     }
-    if trouble is not None:
-        told["storage"] = trouble
+    if trouble is not None or is_damaged:
+        told["storage"] = storage
     call.answer(200 if trouble is None else 503, json_of(told))
 
 

@@ -216,7 +216,16 @@ def storage_value(door: BunqueueDoor) -> dict[str, object]:
     since: object = None
     if error:
         since = float(door.wall_ms(door.surroundings.disk_error_since_ms()))
-    return {"diskFull": door.yard.journal.is_full, "error": error or None, "since": since}
+    journal = door.yard.journal
+    damages = journal.damages
+    told: dict[str, object] = {"diskFull": journal.is_full, "error": error or None, "since": since}
+    if damages.count() > 0:
+        told["damage"] = {
+            "jobs": len(damages.jobs),
+            "records": int(damages.texts_count),
+            "segments": len(damages.segments),
+        }
+    return told
 
 
 def storage_status(session: BunqueueSession, _request: Request) -> Answer:

@@ -82,6 +82,10 @@ def _persistence(call: Call) -> list[str]:
         f"aof_enabled:{1 if journal.is_on else 0}",
         "aof_rewrite_in_progress:0",
         f"aof_last_write_status:{'err' if journal.is_full else 'ok'}",
+        f"jobyard_damaged_jobs:{len(journal.damages.jobs)}",
+        f"jobyard_damaged_records:{journal.damages.texts_count}",
+        f"jobyard_damaged_segments:{len(journal.damages.segments)}",
+        f"jobyard_corrupt_reads:{journal.damages.reads_count}",
     ]
 
 

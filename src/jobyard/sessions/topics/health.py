@@ -30,7 +30,11 @@ _COUNTERS = ("topics_wal_records", "topics_wal_batches")
 def health(door: TopicsDoor, call: Call) -> None:
     """GET /v0/health."""
     uptime_ms = int(call.now_ms - door.started_ms)
-    answer = {"status": "ok", "version": __version__, "uptime_ms": uptime_ms}
+    damages = door.yard.journal.damages
+    answer: dict[str, object] = {"status": "ok", "version": __version__, "uptime_ms": uptime_ms}
+    if damages.count() > 0:
+        answer["status"] = "degraded"
+        answer["damage"] = damages.summary()
     call.answer(200, json.dumps(answer).encode())
 
 
@@ -81,8 +85,8 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_wal_batches": int(journal.open_number - 1),
         "topics_wal_segments": len(journal.segments),
         "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
-        "topics_corrupt_reads": int(journal.damages_count),
         "topics_unexpected_errors": int(yard.errors.survived_count),
+        "topics_corrupt_reads": int(journal.damages.reads_count),
     }
 
 

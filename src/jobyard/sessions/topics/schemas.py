@@ -488,7 +488,12 @@ _HEALTH: Final[Schema] = {
     "title": "Health",
     "type": "object",
     "required": ["status", "version", "uptime_ms"],
-    "properties": {"status": {"const": "ok"}, "version": _TEXT, "uptime_ms": _WHOLE},
+    "properties": {
+        "status": {"enum": ["ok", "degraded"]},
+        "version": _TEXT,
+        "uptime_ms": _WHOLE,
+        "damage": _TEXT,
+    },
 }
 _READY: Final[Schema] = {
     "title": "Ready",

@@ -116,7 +116,7 @@ def test_labels_are_quoted() -> None:
 def test_every_name_of_the_original_is_told() -> None:
     text = BareBunqueue().connect().ok("Prometheus")["data"]["metrics"]
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    assert told == {
+    assert {name for name in told if not name.startswith("jobyard_")} == {
         *(f"bunqueue_{name}" for name in ORIGINAL.split()),
         *(f"process_{name}" for name in PROCESS.split()),
     }

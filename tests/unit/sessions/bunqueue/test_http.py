@@ -58,6 +58,26 @@ def test_a_server_whose_disk_fails_is_not_well(site: BareHttp, http: HttpClient,
     assert reply.json["storage"]["error"] == "no space left"
 
 
+def test_damage_on_the_disk_is_told_and_stops_nobody(site: BareHttp, http: HttpClient) -> None:
+    damages = site.yard.journal.damages
+    damages.note_body(7, "0000000001.journal at offset 99")
+    damages.note_body(7, "0000000001.journal at offset 99")
+    damages.note_segment(1, "0000000001.journal at offset 64: a batch cannot be read")
+    assert len(damages.take_stories()) == 2
+    health = http.ask("GET", "/health")
+    assert (health.status, health.json["ok"], health.json["status"]) == (200, True, "degraded")
+    assert health.json["storage"]["damage"] == {"jobs": 1, "records": 0, "segments": 1}
+    assert http.ask("GET", "/ready").status == 200
+    lines = http.ask("GET", "/prometheus").body.decode().splitlines()
+    assert "jobyard_damaged_jobs 1" in lines
+    assert "jobyard_damaged_segments 1" in lines
+    assert "jobyard_corrupt_reads_total 3" in lines
+    assert "bunqueue_storage_degraded 1" in lines
+    damages.forget_body(7)
+    damages.forget_segment(1)
+    assert http.ok("GET", "/health")["status"] == "healthy"
+
+
 def test_a_full_disk_is_told_and_no_fault_of_the_caller() -> None:
     storage = MemoryStorage()
     site = BareHttp(storage)

@@ -65,10 +65,10 @@ def test_failed_reads_are_counted_and_told_once(site: BareTopics, api: Caller) -
     for _ in range(3):
         assert api.post("log/diff", {"from_seq": 5}).refusal == CORRUPT
     assert api.post("log/diff", {"from_seq": 6}).refusal == CORRUPT
-    (first, second) = site.journal.take_damages()
+    (first, second) = site.journal.damages.take_stories()
     assert first.startswith("records 6 to 8 are damaged on disk: 00")
     assert second.startswith("records 7 to 8 are damaged on disk: 00")
-    assert site.journal.take_damages() == []
+    assert site.journal.damages.take_stories() == []
     answer = api.ask("GET", "/v0/metrics", None, {"Accept": "application/json"})
     assert answer.json["topics_corrupt_reads"] == 4
 
