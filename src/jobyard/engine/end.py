@@ -57,7 +57,7 @@ from jobyard.model.job import (
     counts_attempts,
 )
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
-from jobyard.model.queue import Book, Lease
+from jobyard.model.queue import NOBODY, Book, Lease
 from jobyard.model.rules import DEFAULTS
 from jobyard.model.shelves import STAGED, STREAM
 
@@ -424,6 +424,8 @@ def drop_holder(yard: Yard, book: Book, orphans: Book | None, now_ms: i64) -> No
             hand_over(yard, lease, orphans)
             continue
         give_back(yard, lease.job, now_ms)
+    # A book that knows its holder and is known to it would keep both until a collection.
+    book.holder = NOBODY
 
 
 def hand_over(yard: Yard, lease: Lease, book: Book) -> None:

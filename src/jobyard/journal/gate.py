@@ -8,7 +8,7 @@ What is safe is for the committer to say: on the disk, or in the kernel. Where t
 for most, an answer may still ask for the first, and the gate remembers that somebody does.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -19,6 +19,9 @@ class Sink:
 
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
+
+
+_NOWHERE: Final = Sink()
 
 
 @final
@@ -95,6 +98,8 @@ class Outbox:
         self._numbers.clear()
         self._chunks.clear()
         self.held_bytes = 0
+        # The gate may know this outbox until its next release, and need not keep the connection.
+        self._sink = _NOWHERE
 
 
 @final

@@ -7,7 +7,7 @@ per queue; one waiter may wait at many queues and is unlinked from all of them w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i32, i64, mypyc_attr, trait
 
@@ -107,6 +107,14 @@ class Holder:
 
     def lease_ended(self, lease: Lease, now_ms: i64) -> None:
         """Take note that a lease of a watched book is over; the holder may take the next job."""
+
+
+@final
+class Nobody(Holder):
+    """Stands in a book whose holder is gone; it has no leases, and nobody waits for any."""
+
+
+NOBODY: Final = Nobody()
 
 
 @final

@@ -7,6 +7,7 @@ answered or given back, journal sealed, exit 0.
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import resource
 import signal
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from jobyard.sessions.session import Entrance
 
 EXIT_DAMAGED: Final = 3
+# As malloc.h has them.
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
 # Of the frames of an unexpected error, the innermost.
@@ -61,6 +65,7 @@ def run(config: Config) -> int:
     """Serve until told to stop; return the exit code."""
     log = Log(config.log_level, config.log_format)
     _raise_descriptor_limit()
+    _return_large_blocks()
     doors = open_doors(config)
     try:
         server = Server(config, log, doors)
@@ -89,6 +94,18 @@ def _data_exit(config: Config, code: int) -> int:
 def _raise_descriptor_limit() -> None:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _return_large_blocks() -> None:
+    """Have the C library give large blocks back to the system when they are freed.
+
+    Left alone, glibc learns from the first that are freed to keep blocks of up to 32 MiB for
+    later, and one small block behind them then keeps them for good.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 1 << 20)
+        mallopt(M_TRIM_THRESHOLD, 4 << 20)
 
 
 @final

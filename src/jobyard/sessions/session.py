@@ -27,6 +27,9 @@ class Peer(Sink):
         return NOWHERE, NOWHERE
 
 
+# In place of a connection that is gone.
+GONE: Final = Peer()
+
 # Of a command's name, in the log: a name that is none may be of any length.
 DOING_MAX: Final = 40
 
@@ -80,8 +83,20 @@ class Session:
         raise NotImplementedError
 
     def closed(self, now_ms: i64) -> None:
-        """Give back everything the session holds: the connection is gone."""
+        """Give back everything the session holds: the connection is gone.
+
+        Ends with `let_go`.
+        """
         raise NotImplementedError
+
+    def let_go(self) -> None:
+        """Forget the connection, and what was written for it.
+
+        A session that knows its connection is part of a cycle, and with it all that either holds:
+        reference counts would never free them, and collections are rare.
+        """
+        self.peer = GONE
+        self.out = BytesWriter()
 
     def unread_size(self) -> i64:
         """Return how much input waits in the session, for the server to stop reading in time."""

@@ -214,6 +214,13 @@ class HttpReader:
         self.is_in_body = _BODY <= self._state <= _TRAILER
         self.held_bytes = len(self._data) + len(self._body)
 
+    def forget(self) -> None:
+        """Let go of everything that came: nothing of it is served any more."""
+        self._end(_OVER)
+        self._data, self.rest = b"", b""
+        self.requests, self.refusal = [], None
+        self.held_bytes = 0
+
     def _end(self, state: i64) -> None:
         """Let go of all that was for reading requests."""
         self._state = state
@@ -265,7 +272,7 @@ class HttpReader:
             # It takes everything behind such a head for another protocol. We may not.
             is_parser_spent = True
         except HttpParserError as error:
-            raise BadHttp(400, _reason(error)) from error
+            raise BadHttp(400, f"malformed: {error}") from error
         if not is_whole:
             if stop - at == HEAD_SIZE_MAX:
                 raise BadHttp(431, "the head of the request is too long")
@@ -405,7 +412,7 @@ class HttpReader:
                 self._parser.feed_data(piece)
             except HttpParserError as error:
                 # Not seen to happen: it would count the body otherwise than we do.
-                raise BadHttp(400, _reason(error)) from error
+                raise BadHttp(400, f"malformed: {error}") from error
         self._at = at + size
         self._left -= size
         if self._left > 0:
@@ -589,7 +596,3 @@ def _judge_connection(request: HttpRequest, *, has_body: bool) -> None:
 
 def _tokens(value: str) -> list[str]:
     return [word.strip(" \t") for word in value.lower().split(",")]
-
-
-def _reason(error: HttpParserError) -> str:
-    return "malformed: " + str(error)

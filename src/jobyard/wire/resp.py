@@ -4,8 +4,8 @@ r"""Requests of the RESP protocol, versions 2 and 3: commands found in place as 
     ECHO "h\x69"\r\n                             an inline command, as typed by a person
 
 Nothing is made from a length before the bytes are here: a length is held against the limits as soon
-as its line is read, and what arrives is kept in the pieces it came in until at least as much is
-there as the lengths read so far ask for. Of a long command that is not all here the arguments that
+as its line is read, and what arrives is not looked at until at least as much is there as the
+lengths read so far ask for. Of a long command that is not all here the arguments that
 are have been set aside, so that no byte is copied more than a few times, however it is cut. Else
 arguments are spans of the input; bytes are made of one when somebody asks for it.
 
@@ -23,8 +23,6 @@ LENGTH_LINE_MAX: Final = 32
 ARGUMENT_SIZE_MIN: Final = 6
 # Joining so much again with every piece that comes does no harm.
 SHORT_MAX: Final = 16 << 10
-# Pieces are put together up to this size as they come.
-PIECE_SIZE: Final = 16 << 10
 # Text longer than this is no number of 64 bits.
 INTEGER_SIZE_MAX: Final = 20
 INTEGER_MIN: Final = -(1 << 63)
@@ -163,8 +161,9 @@ class RespReader:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._data: bytes = b""
-        # What came later, not yet joined to it, and how much there is of both from `_start` on.
-        self._parts: list[bytes] = []
+        # In its place while a command is too short to be read on, in a block that is given back
+        # as one; and how much there is of either from `_start` on.
+        self._more = BytesWriter()
         self._have: i64 = 0
         # Less than this is no use: the next command cannot be whole.
         self._need: i64 = 1
@@ -183,15 +182,37 @@ class RespReader:
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         self._have += len(data)
-        if self._start == len(self._data) and not self._parts:
+        if len(self._more) > 0:
+            self._more.write(data)
+            return
+        start = self._start
+        if start == len(self._data):
             self._data = data
-            self._start = 0
             self._at = 0
-        elif self._parts and len(self._parts[-1]) + len(data) <= PIECE_SIZE:
-            # A list of crumbs would take many times their size.
-            self._parts[-1] += data
         else:
-            self._parts.append(data)
+            rest = self._data[start:] if start > 0 else self._data
+            self._at -= start
+            if self._have >= self._need:
+                self._data = rest + data
+            else:
+                self._more.write(rest)
+                self._more.write(data)
+                self._data = b""
+        self._start = 0
+
+    def forget(self) -> None:
+        """Let go of all input: no more comes."""
+        self._data = b""
+        self._more = BytesWriter()
+        self._have = 0
+        self._need = 1
+        self._start = 0
+        self._at = 0
+        self._left = 0
+        self._length = -1
+        self._index = BytesWriter()
+        self._aside = []
+        self._aside_size = 0
 
     def unread_size(self) -> i64:
         """Return how much was not given out yet."""
@@ -199,7 +220,7 @@ class RespReader:
 
     def ahead(self) -> bytes:
         """Return the input in which the next request begins at `place`; b"" if it began before."""
-        return b"" if self._left > 0 or self._parts else self._data
+        return b"" if self._left > 0 else self._data
 
     def place(self) -> i64:
         """Return where the next request begins."""
@@ -213,8 +234,9 @@ class RespReader:
     def next(self) -> Command | None:
         """Return the next command, or None until more of it has come; raise BadResp."""
         while self._have >= self._need:
-            if self._parts:
-                self._join()
+            if len(self._more) > 0:
+                self._data = self._more.getvalue()
+                self._more = BytesWriter()
             if self._left > 0:
                 return self._arguments()
             if self._data[self._at] == 42:
@@ -245,15 +267,6 @@ class RespReader:
     def _refused(self, length: i64, what: str) -> str:
         known = "unauthenticated" if self.limits is STRANGER_LIMITS and length > 0 else "invalid"
         return f"{known} {what} length"
-
-    def _join(self) -> None:
-        start = self._start
-        rest = self._data[start:] if start > 0 else self._data
-        self._parts.insert(0, rest)
-        self._data = b"".join(self._parts)
-        self._parts = []
-        self._at -= start
-        self._start = 0
 
     def _end_command(self) -> None:
         self._have -= self._at - self._start

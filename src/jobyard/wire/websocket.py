@@ -156,6 +156,17 @@ class WsReader:
         self.held_bytes = len(self._data) + len(self._content) + len(self._message)
         self.is_in_message = self._is_in_frame or self._message_opcode != 0 or len(self._data) > 0
 
+    def forget(self) -> None:
+        """Let go of everything that came: nothing of it is heard any more."""
+        self._let_go()
+        self.is_closed = True
+        self.messages = []
+        self.failure = None
+        self._data = b""
+        self._at = 0
+        self.held_bytes = 0
+        self.is_in_message = False
+
     def _let_go(self) -> None:
         self._at = len(self._data)
         self._is_in_frame = False

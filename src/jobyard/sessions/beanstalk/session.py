@@ -9,6 +9,7 @@ A connection runs one command at a time: while it waits in `reserve`, later inpu
 
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from jobyard.engine.end import bury, drop_holder, finish, hand_back, held, touch
@@ -62,7 +63,8 @@ class BeanstalkSession(Session, Holder):
         self._rest: bytes = b""
         self._mode: int = LINES
         self._left: i64 = 0
-        self._parts: list[bytes] = []
+        # Of a body that comes in pieces: a block of its own, given back as one.
+        self._body = BytesWriter()
         self._rank: i64 = 0
         self._delay_ms: i64 = 0
         self._ttr_ms: i64 = 0
@@ -146,7 +148,8 @@ class BeanstalkSession(Session, Holder):
         for queue in self._watched:
             drop_watch(self._yard, queue)
         self._watched = []
-        self._parts, self._rest = [], b""
+        self._body, self._rest = BytesWriter(), b""
+        self.let_go()
         door.connections_count -= 1
         door.producers_count -= 1 if self._is_producer else 0
         door.workers_count -= 1 if self._is_worker else 0
@@ -209,14 +212,14 @@ class BeanstalkSession(Session, Holder):
         taken = min(self._left, size - at)
         self._left -= taken
         if self._mode == BODY:
-            self._parts.append(data[at : at + taken])
+            self._body.write(data[at : at + taken])
         if self._left == 0:
             is_skipped = self._mode == SKIPPED_BODY
             self._mode = LINES
             if is_skipped:
                 self._say(b"JOB_TOO_BIG\r\n")
             else:
-                whole, self._parts = b"".join(self._parts), []
+                whole, self._body = self._body.getvalue(), BytesWriter()
                 self._insert(whole, 0, len(whole) - 2, now_ms)
         return at + taken
 
@@ -286,18 +289,10 @@ class BeanstalkSession(Session, Holder):
         if self._door.is_draining:
             self._say(b"DRAINING\r\n")
             return
+        yard, used, ttr_ms = self._yard, self._used, self._ttr_ms
+        body = data[start:end]
         try:
-            job = put(
-                self._yard,
-                self._used,
-                BEANSTALK,
-                RAW,
-                self._rank,
-                self._delay_ms,
-                self._ttr_ms,
-                data[start:end],
-                now_ms,
-            )
+            job = put(yard, used, BEANSTALK, RAW, self._rank, self._delay_ms, ttr_ms, body, now_ms)
         except YardFull as full:
             self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else words.OUT_OF_MEMORY)
             return

@@ -9,6 +9,7 @@ whose work is long are not begun before that has ended.
 from collections.abc import Callable
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
@@ -104,11 +105,14 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         # The queue named last: a client names the same one over and over.
         self._queue_name: bytes = _NO_NAME
         self._queue_text: str = ""
-        self._parts: list[bytes] = []
+        # Input that was not run: one piece, or many in a block of their own, given back as one.
+        self._rest: bytes = b""
+        self._more = BytesWriter()
         self._have: i64 = 0
         self._need: i64 = 4
         self._heard_ms: i64 = 0
-        self._patience = Patience(self)
+        # Made when a frame first stays incomplete: most connections never send a long one.
+        self._patience: Patience | None = None
         self._input_ended: bool = False
         # The command that runs, or ran last.
         self._doing: bytes = b"frame"
@@ -120,14 +124,12 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Run every complete command; keep what is not complete, or must wait."""
         self._heard_ms = now_ms
-        if self._parts:
-            # A long frame is put together once, not with every piece that comes.
-            self._parts.append(data)
+        if self._have > 0:
             self._have += len(data)
             if self._have < self._need:
+                self._hold(data)
                 return
-            data = b"".join(self._parts)
-            self._parts = []
+            data = self._joined(data)
         self.is_stalled = False
         at: i64 = 0
         size: i64 = len(data)
@@ -156,18 +158,42 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         rest = data[at:] if at > 0 else data
         self._have = len(rest)
         self._need = need
+        self._rest = rest
+        if 0 < self._have < need:
+            self._expect_more()
+
+    def _hold(self, data: bytes) -> None:
+        """Keep one more piece of a frame; it is put together once all of it is here."""
+        if self._rest:
+            self._more.write(self._rest)
+            self._rest = b""
+        self._more.write(data)
+
+    def _joined(self, data: bytes) -> bytes:
+        """Return what was kept with the last piece behind it."""
+        rest = self._rest
         if rest:
-            self._parts = [rest]
-            if self._have < need and self._patience.pos < 0:
-                self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
+            self._rest = b""
+            return rest + data
+        self._more.write(data)
+        whole = self._more.getvalue()
+        self._more = BytesWriter()
+        return whole
+
+    def _expect_more(self) -> None:
+        """See that a frame of which no more comes is given up."""
+        if self._patience is None:
+            self._patience = Patience(self)
+        if self._patience.pos < 0:
+            self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
 
     def look_at_frame(self, now_ms: i64) -> None:
         """Give up on a frame that has not grown for too long."""
-        if not self._parts or self._have >= self._need or self.is_finished:
+        if self._have == 0 or self._have >= self._need or self.is_finished:
             return
         until_ms = self._heard_ms + self.door.idle_ms
         if now_ms < until_ms:
-            self.yard.arm(self._patience, until_ms)
+            self._expect_more()
             return
         self.is_finished = True
         self.peer.stirred()
@@ -179,7 +205,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def resume(self, now_ms: i64) -> None:
         """Go on with what was sent ahead."""
-        if self._parts and self._have >= self._need:
+        if self._have > 0 and self._have >= self._need:
             self.receive(b"", now_ms)
         if self._input_ended and not self.is_stalled and not self._waiting_count():
             self.is_finished = True
@@ -203,7 +229,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def closed(self, now_ms: i64) -> None:
         """Give back jobs and places in line."""
         self.is_finished = True
-        self.yard.disarm(self._patience)
+        if self._patience is not None:
+            self.yard.disarm(self._patience)
+            self._patience = None
         for waiter, pull in self.pulls.items():
             cancel_wait(self.yard, waiter)
             self._leave(pull)
@@ -224,7 +252,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if onlooker is not None:
                 onlooker.tell("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.book, self.door.orphans, now_ms)
-        self._parts = []
+        self._rest = b""
+        self._more = BytesWriter()
+        self._have = 0
+        self.let_go()
         if self.is_counted:
             self.door.sessions_count -= 1
             if onlooker is not None:
@@ -232,7 +263,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
-        return self._have if self._parts and self._have >= self._need else 0
+        return self._have if self._have >= self._need else 0
 
     def doing(self) -> str:
         """Return the command that runs."""

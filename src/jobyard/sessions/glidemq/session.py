@@ -100,9 +100,10 @@ class GlidemqSession(Session):
         self.queued: list[Command] | None = None
         self._queued_size: i64 = 0
         self._is_spoiled: bool = False
-        self._idleness = Idleness(self)
+        # Timers are made when they are first needed.
+        self._idleness: Idleness | None = None
         self._blocked: Blocked | None = None
-        self._patience = Patience(self)
+        self._patience: Patience | None = None
         # What this connection says over and over; the last first.
         self._routines: list[Routine] = []
         self._chances: i64 = CHANCES
@@ -141,10 +142,17 @@ class GlidemqSession(Session):
                 self.is_finished = True
                 return
             if command is None:
-                if self._reader.unread_size() > 0 and self._idleness.pos < 0:
-                    self.door.yard.arm(self._idleness, now_ms + IDLE_MS)
+                if self._reader.unread_size() > 0:
+                    self._expect_more(now_ms + IDLE_MS)
                 return
             self._run(command, now_ms)
+
+    def _expect_more(self, until_ms: i64) -> None:
+        """See that a command of which no more comes is given up."""
+        if self._idleness is None:
+            self._idleness = Idleness(self)
+        if self._idleness.pos < 0:
+            self.door.yard.arm(self._idleness, until_ms)
 
     def look_at_input(self, now_ms: i64) -> None:
         """Give up on a command that has not grown for too long."""
@@ -152,7 +160,7 @@ class GlidemqSession(Session):
         if self._reader.unread_size() == 0 or is_behind or self.is_finished:
             return
         if now_ms < self.heard_ms + IDLE_MS:
-            self.door.yard.arm(self._idleness, self.heard_ms + IDLE_MS)
+            self._expect_more(self.heard_ms + IDLE_MS)
             return
         self.is_finished = True
         self.peer.stirred()
@@ -189,9 +197,15 @@ class GlidemqSession(Session):
         if self.handed and (len(self.out) > 0 or self.peer.unsent_size() > 0):
             untake(self.door.yard, self.handed, now_ms)
         self.handed = []
-        self.door.yard.disarm(self._idleness)
+        if self._idleness is not None:
+            self.door.yard.disarm(self._idleness)
+            self._idleness = None
+        self._patience = None
         self.queued = None
+        self._routines = []
+        self._reader.forget()
         self.door.sessions.pop(self.id, None)
+        self.let_go()
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete command is not ahead."""
@@ -409,6 +423,8 @@ class GlidemqSession(Session):
         """Run nothing else until a command that waits is answered."""
         self._blocked = blocked
         if until_ms < NEVER_MS:
+            if self._patience is None:
+                self._patience = Patience(self)
             self.door.yard.arm(self._patience, until_ms)
 
     def waited_enough(self, now_ms: i64) -> None:
@@ -460,5 +476,6 @@ class GlidemqSession(Session):
         blocked = self._blocked
         assert blocked is not None
         self._blocked = None
-        self.door.yard.disarm(self._patience)
+        if self._patience is not None:
+            self.door.yard.disarm(self._patience)
         blocked.leave()

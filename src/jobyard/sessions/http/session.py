@@ -93,7 +93,8 @@ class HttpSession(Session):
         self.tells_news: bool = False
         # Of the last call, should its answer never leave.
         self.regret: Regret | None = None
-        self._hurry = Hurry(self)
+        # Made when a request first comes in more than one piece.
+        self._hurry: Hurry | None = None
         self._since_ms: i64 = 0
         self._came: i64 = 0
         # As the door counts it.
@@ -119,12 +120,23 @@ class HttpSession(Session):
             self._came = 0
         self._came += len(data)
         reader.feed(data)
-        if (reader.is_in_head or reader.is_in_body) and self._hurry.pos < 0:
-            self.door.yard.arm(self._hurry, now_ms + HEAD_MS_MAX)
+        if reader.is_in_head or reader.is_in_body:
+            self._look_later(now_ms + HEAD_MS_MAX)
         self._weigh(reader.held_bytes)
         if self._held > LARGE_BODY and self.door.held_bytes > BODIES_MAX:
             self._refuse_large(now_ms)
         self._go_on(now_ms)
+
+    def _look_later(self, at_ms: i64) -> None:
+        """See that the request is looked at, at that time unless it is before."""
+        if self._hurry is None:
+            self._hurry = Hurry(self)
+        if self._hurry.pos < 0:
+            self.door.yard.arm(self._hurry, at_ms)
+
+    def _stop_looking(self) -> None:
+        if self._hurry is not None:
+            self.door.yard.disarm(self._hurry)
 
     def _weigh(self, held: i64) -> None:
         self.door.held_bytes += held - self._held
@@ -156,7 +168,7 @@ class HttpSession(Session):
         if reader.is_in_body:
             until_ms = self._since_ms + BODY_GRACE_MS + self._came * 1000 // BODY_BYTES_PER_S
         if now_ms < until_ms:
-            self.door.yard.arm(self._hurry, until_ms)
+            self._look_later(until_ms)
             return
         if self._call is None:
             self._refuse_unread(HttpRefused(408, "request_timeout", "the request took too long"))
@@ -198,8 +210,8 @@ class HttpSession(Session):
         if not self._input_ended:
             self._is_lingering = True
             self.is_finished = False
-            self.door.yard.disarm(self._hurry)
-            self.door.yard.arm(self._hurry, now_ms + LINGER_MS)
+            self._stop_looking()
+            self._look_later(now_ms + LINGER_MS)
 
     def _refuse_unread(self, refused: HttpRefused) -> None:
         """Say no to what is not a request, and close: where the next one begins is not known."""
@@ -265,9 +277,12 @@ class HttpSession(Session):
     def closed(self, now_ms: i64) -> None:
         """Let go of the call under way."""
         self.is_finished = True
-        self.door.yard.disarm(self._hurry)
+        self._stop_looking()
+        self._hurry = None
         self.door.sessions_count -= 1
         self._weigh(0)
+        self._reader.forget()
+        self._early = b""
         other = self._other
         if other is not None:
             self._other = None
@@ -279,12 +294,14 @@ class HttpSession(Session):
             pending = call.pending
             call.pending = None
             call.is_answered = True
+            call.request.body = b""
             if pending is not None:
                 pending.gone(now_ms)
         regret = self.regret
         self.regret = None
         if regret is not None and self.unsent_size() > 0:
             regret.lost(now_ms)
+        self.let_go()
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can be served."""

@@ -51,6 +51,14 @@ class Talk:
         """Let go of everything."""
 
 
+@final
+class _Silence(Talk):
+    """Nothing is said any more."""
+
+
+_SILENCE: Final = _Silence()
+
+
 def handshake(call: Call) -> bytes:
     """Return the lines that make the connection of a call a WebSocket; refuse what asks for none.
 
@@ -174,4 +182,8 @@ class WebSocket(TakenOver):
     def gone(self, now_ms: i64) -> None:
         """Let go of everything."""
         self.is_over = True
-        self._talk.gone(now_ms)
+        self._reader.forget()
+        talk = self._talk
+        # It knows this line, and must not be kept by it.
+        self._talk = _SILENCE
+        talk.gone(now_ms)

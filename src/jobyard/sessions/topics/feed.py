@@ -128,6 +128,22 @@ class Outlet:
 
 
 @final
+class _Nowhere(Outlet):
+    """Nothing is sent any more."""
+
+    def has_room(self) -> bool:
+        """There is none."""
+        return False
+
+    def unsent_size(self) -> i64:
+        """Return that nothing was sent."""
+        return 0
+
+
+_NOWHERE: Final = _Nowhere()
+
+
+@final
 class Feed(LogReader, QueueReader, Onlooker):
     """The cursors of one connection."""
 
@@ -189,6 +205,8 @@ class Feed(LogReader, QueueReader, Onlooker):
         self.cursors = {}
         self._due = []
         self._unsafe = []
+        # It knows this feed, and must not be kept by it.
+        self._outlet = _NOWHERE
 
     # -- what topics tell ----------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, wait
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.log import TopicFull, WriteTooLarge
-from jobyard.model.queue import Holder, Lease, Queue, Terms, Waiter
+from jobyard.model.queue import NOBODY, Holder, Lease, Queue, Terms, Waiter
 from jobyard.model.topic import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.sessions.http.call import Call, HttpRefused, Pending, Regret
 from jobyard.sessions.topics.answers import begin, finish, put_int
@@ -157,7 +157,7 @@ class _Wait(Holder, Pending):
             self._answer([])
         else:
             self._call.answer_refusal(no_topic(name))
-            drop_watch(yard, self._queue)
+            self._leave()
 
     def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Answer that nothing came so far."""
@@ -167,14 +167,18 @@ class _Wait(Holder, Pending):
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Wait no more."""
         cancel_wait(self._door.yard, self._waiter)
-        drop_watch(self._door.yard, self._queue)
+        self._leave()
 
     def drained(self, now_ms: i64) -> None:
         """Nothing was sent yet."""
 
     def _answer(self, taken: list[Lease]) -> None:
         answer_claim(self._door, self._call, self._queue, taken)
+        self._leave()
+
+    def _leave(self) -> None:
         drop_watch(self._door.yard, self._queue)
+        self._book.holder = NOBODY
 
 
 def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease]) -> None:
