@@ -104,10 +104,12 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
         extra = one.wish.extra
         assert extra is not None
         if one.depends:
-            extra.members = [
-                Member(first_id + index, f"{plan[index].queue}:{plan[index].name}")
-                for index in one.depends
-            ]
+            extra.set_members(
+                [
+                    Member(first_id + index, f"{plan[index].queue}:{plan[index].name}")
+                    for index in one.depends
+                ]
+            )
         if one.parent >= 0:
             extra.parent_id = first_id + one.parent
         room += room_for(queues[each], one.wish)
@@ -339,33 +341,17 @@ def _fail_parent(
 def member_of(parent: Job, child_id: i64) -> Member | None:
     """Return what a job remembers of one it still waits for."""
     extra = parent.extra
-    members = None if extra is None else extra.members
-    if extra is None or members is None:
+    if extra is None or extra.members is None:
         return None
-    if extra.member_places is not None:
-        place: i64 = extra.member_places.get(int(child_id), -1)
-        if place >= 0 and members[place].state == OPEN:
-            return members[place]
-    for member in members:
-        if member.child_id == child_id and member.state == OPEN:
-            return member
-    return None
+    return extra.member_index().find_open(child_id)
 
 
 def _is_last(parent: Job, member: Member) -> bool:
-    """Tell whether a job waits for nobody but a member.
-
-    The last is looked at first: those who began first are done first, as a rule.
-    """
+    """Tell whether a job waits for nobody but a member."""
     extra = parent.extra
-    members = None if extra is None else extra.members
-    assert members is not None
-    at: i64 = len(members)
-    while at > 0:
-        at -= 1
-        if members[at].state == OPEN and members[at] is not member:
-            return False
-    return True
+    assert extra is not None
+    others: i64 = extra.open_count()
+    return others == (1 if member.state == OPEN else 0)
 
 
 def change(  # noqa: PLR0913  whose member becomes what, and who is to be served then
@@ -462,10 +448,8 @@ def _waits_for(parent: Job, child_id: i64, label: str) -> bool:
     extra = parent.extra
     if extra is None or extra.members is None:
         return False
-    for member in extra.members:
-        if member.child_id == child_id and member.label == label and member.state == OPEN:
-            return True
-    return False
+    place = extra.member_index().place_of(child_id, label)
+    return place >= 0 and extra.members[place].state == OPEN
 
 
 def inherit(yard: Yard, old_id: i64, job: Job) -> None:

@@ -83,7 +83,7 @@ def add_flow(
         name = child.adding.custom_id or str(seqs[each + 1])
         members.append(Member(first_id + 1 + each, f"{child.label_head}:{name}"))
     members += [_member_for(tie) for tie in ties]
-    extra.members = members or None
+    extra.set_members(members or None)
     _make_room(yard, wishes, queues, now_ms)
     jobs: list[Job] = []
     for each in range(len(wishes)):

@@ -104,7 +104,8 @@ class Names:
             rules_of(job.queue).forget_idle(group)
         if extra.members is not None:
             for member in extra.members:
-                self.stop_waiting(job, member.child_id)
+                if member.state == OPEN:
+                    self.stop_waiting(job, member.child_id)
 
     def _enter_custom(self, job: Job, custom_id: str) -> None:
         if job.family != GLIDE:

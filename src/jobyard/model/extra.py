@@ -14,6 +14,7 @@ from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from jobyard.model.glide import EXPECTANT, GlidePart
 from jobyard.model.item import Item
+from jobyard.model.members import MemberIndex
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
@@ -43,9 +44,6 @@ GLIDE: Final = 20
 OVERLAY: Final = 21
 
 _TAG_SIZE: Final = 5
-
-# Fewer members are searched one by one.
-MEMBERS_SEARCHED: Final = 16
 
 # Failed attempts that are told one by one; beyond these only the count is known.
 FAILURES_KEPT: Final = 20
@@ -136,6 +134,14 @@ class Member:
         # Its result, or the text of its failure.
         self.value: bytes = b""
 
+    def is_open(self) -> bool:
+        """Tell whether it is still waited for."""
+        return self.state == OPEN
+
+    def weight(self) -> i64:
+        """Return what it weighs as a field."""
+        return _TAG_SIZE + 24 + len(self.label.encode()) + len(self.value)
+
 
 @final
 class Remark:
@@ -178,10 +184,7 @@ class Extra:
         self.remark: Remark | None = None
         self.glide: GlidePart | None = None
         self.members: list[Member] | None = None
-        # What they weigh as fields, kept by `absorb`; -1 for not known.
-        self.members_size: i64 = -1
-        # Where a member of many stands, by the id of the job; made on first use.
-        self.member_places: dict[int, int] | None = None
+        self._member_index: MemberIndex | None = None
         self.parent_id: i64 = 0
         self.progress: str = ""
         self.message: str = ""
@@ -204,14 +207,22 @@ class Extra:
 
     def open_count(self) -> i64:
         """Return how many members are still waited for."""
-        members = self.members
-        if members is None:
-            return 0
-        count: i64 = 0
-        for member in members:
-            if member.state == OPEN:
-                count += 1
-        return count
+        return 0 if self.members is None else self.member_index().open_count
+
+    def set_members(self, members: list[Member] | None) -> None:
+        """Wait for these and for no others."""
+        self.members = members
+        self._member_index = None
+
+    def member_index(self) -> MemberIndex:
+        """Return what is known of all members; whoever changes one elsewhere sets all anew."""
+        index = self._member_index
+        if index is None:
+            if self.members is None:
+                self.members = []
+            index = MemberIndex(self.members)
+            self._member_index = index
+        return index
 
 
 def is_put_blocked(extra: Extra) -> bool:
@@ -404,22 +415,12 @@ def size_of(extra: Extra) -> i64:
         if outcome.result:
             size += _TAG_SIZE + 8 + len(outcome.result)
         return size
-    members = extra.members
-    if members is None:
+    if extra.members is None:
         return len(encode_extra(extra))
-    # There may be thousands, and one of them changes at a time.
-    if extra.members_size < 0:
-        extra.members_size = 0
-        for member in members:
-            extra.members_size += _member_size(member)
     fields = Fields()
     _first_fields(fields, extra)
     _last_fields(fields, extra)
-    return extra.members_size + len(fields.done())
-
-
-def _member_size(member: Member) -> i64:
-    return _TAG_SIZE + 24 + len(member.label.encode()) + len(member.value)
+    return extra.member_index().size + len(fields.done())
 
 
 def absorb(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
@@ -554,41 +555,8 @@ def _absorb_failure(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64
 
 
 def _absorb_member(extra: Extra, data: bytes, at: i64, end: i64) -> None:
-    members = extra.members
-    if members is None:
-        members = []
-        extra.members = members
     label_end = at + 24 + read_i64_le(data, at + 16)
     member = Member(read_i64_le(data, at), data[at + 24 : label_end].decode())
     member.state = read_i64_le(data, at + 8)
     member.value = data[label_end:end]
-    place = _place_of(extra, members, member)
-    if place >= 0:
-        # News of a member that is known.
-        if extra.members_size >= 0:
-            extra.members_size += _member_size(member) - _member_size(members[place])
-        members[place] = member
-        return
-    if extra.members_size >= 0:
-        extra.members_size += _member_size(member)
-    if extra.member_places is not None:
-        extra.member_places.setdefault(int(member.child_id), len(members))
-    members.append(member)
-
-
-def _place_of(extra: Extra, members: list[Member], member: Member) -> i64:
-    """Return where a member stands among the members, or -1."""
-    places = extra.member_places
-    if places is None and len(members) >= MEMBERS_SEARCHED:
-        places = {}
-        for i in range(len(members)):
-            places.setdefault(int(members[i].child_id), i)
-        extra.member_places = places
-    if places is not None:
-        place: i64 = places.get(int(member.child_id), -1)
-        if place < 0 or members[place].label == member.label:
-            return place
-    for i in range(len(members)):
-        if members[i].child_id == member.child_id and members[i].label == member.label:
-            return i
-    return -1
+    extra.member_index().put(member)

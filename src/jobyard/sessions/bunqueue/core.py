@@ -240,13 +240,13 @@ def _enter_one(
 def _forget_gone(yard: Yard, extra: Extra) -> None:
     """Wait for no job that another of the same batch has replaced meanwhile."""
     if extra.members is not None:
-        extra.members = [
-            member
-            for member in extra.members
-            if member.state != OPEN or yard.jobs.get(member.child_id) is not None
-        ]
-        # Its weight was asked for when room was made.
-        extra.members_size = -1
+        extra.set_members(
+            [
+                member
+                for member in extra.members
+                if member.state != OPEN or yard.jobs.get(member.child_id) is not None
+            ]
+        )
 
 
 # -- PULL --------------------------------------------------------------------------------------

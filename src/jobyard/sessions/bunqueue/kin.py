@@ -163,7 +163,7 @@ def link_members(yard: Yard, wish: Wish, fields: Fields, batch: dict[str, int], 
             member.state = SETTLED
             member.value = child.outcome().result
         members.append(member)
-    extra.members = members
+    extra.set_members(members)
 
 
 @final
@@ -197,7 +197,7 @@ class Ties:
                 child = self._entered[member.label[len(self._queue) + 1 :]]
                 member.child_id = child.id
                 member.label = f"{child.queue.name}:{id_text(child)}"
-                extra.members_size = -1
+                extra.set_members(extra.members)
 
 
 def link_all(yard: Yard, queue: str, wishes: list[Wish], entries: list[Fields]) -> Ties:
