@@ -1,7 +1,8 @@
 """Every way in which Jobyard says no, in three families.
 
 The peer is wrong: `Refused` and its kinds, answered in the words of the peer's own protocol.
-The disk is wrong: `StorageFull` (room may come back) and `StorageFailed` (stop before any answer).
+The disk is wrong: `StorageFull` (room may come back), `StorageFailed` (stop before any answer), and
+of the latter `ReadFailed`, which is damage at a place to whoever can do without what lies there.
 The data is wrong: `JournalDamaged`, a start that is refused with file and offset; `TextDamaged`,
 a read that fails while all others go on.
 When Jobyard itself is wrong an `assert` fails; asserts stay on in production.
@@ -50,6 +51,15 @@ class StorageFull(Exception):
 
 class StorageFailed(Exception):
     """A read, write or sync failed. What the page cache holds can no longer be believed."""
+
+
+class ReadFailed(StorageFailed):
+    """The disk cannot read what lies at one place; nothing was changed, and others can be read."""
+
+    def __init__(self, text: str, name: str, offset: int) -> None:
+        super().__init__(text)
+        self.name = name
+        self.offset = offset
 
 
 class JournalDamaged(Exception):

@@ -3,13 +3,13 @@
 Every file has two contents: what a read sees, and what the disk holds. `sync` brings to the disk
 what was written to one file since, `sync_directory` does it for the names; nothing else does.
 `killed`, `cut_off` and `forgotten` return the directory as the next process would find it. A script
-can stop the process at any call, make the disk full, or fail a sync.
+can stop the process at any call, make the disk full, fail a sync, or make sectors unreadable.
 """
 
 from collections.abc import Callable
 
-from jobyard.errors import StorageFailed, StorageFull
-from jobyard.journal.storage import Storage
+from jobyard.errors import ReadFailed, StorageFailed, StorageFull
+from jobyard.journal.storage import SECTOR, Storage
 
 
 class PowerCut(Exception):
@@ -23,6 +23,8 @@ class File:
         self.seen = bytearray(data)
         self.durable = bytearray(data)
         self.dirty: list[tuple[int, int]] = []
+        # Sectors that cannot be read, until they are written.
+        self.bad: set[int] = set()
 
     def write(self, offset: int, data: bytes) -> None:
         """Change what is read."""
@@ -55,11 +57,12 @@ class MemoryStorage(Storage):
 
     def killed(self) -> "MemoryStorage":
         """Return what is left when the process dies: the kernel still has every write."""
-        return _copy({name: bytes(file.seen) for name, file in self.files.items()})
+        return _copy(self.files, {name: bytes(file.seen) for name, file in self.files.items()})
 
     def cut_off(self) -> "MemoryStorage":
         """Return what is left when the power goes: only what was synced."""
-        return _copy({name: bytes(file.durable) for name, file in self._durable_names.items()})
+        names = self._durable_names
+        return _copy(names, {name: bytes(file.durable) for name, file in names.items()})
 
     def forgotten(self) -> "MemoryStorage":
         """Return what is left after a failed sync: reads still see what no sync will bring."""
@@ -73,6 +76,10 @@ class MemoryStorage(Storage):
         file = self.files[name]
         file.seen[offset] ^= 1 << bit
         file.durable[offset] ^= 1 << bit
+
+    def spoil(self, name: str, offset: int) -> None:
+        """Make the sector with a byte unreadable."""
+        self.files[name].bad.add(offset // SECTOR)
 
     def _enter(self, call: str, *names: str) -> None:
         if self.stop_at is not None and self.calls_count >= self.stop_at:
@@ -97,7 +104,13 @@ class MemoryStorage(Storage):
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         self._enter("read", name)
-        return bytes(self.files[name].seen[offset : offset + size])
+        file = self.files[name]
+        stop = min(offset + size, len(file.seen))
+        for sector in file.bad:
+            if offset < (sector + 1) * SECTOR and sector * SECTOR < stop:
+                at = max(offset, sector * SECTOR)
+                raise ReadFailed(f"read {name} at offset {at}: an error of the disk", name, at)
+        return bytes(file.seen[offset : offset + size])
 
     def create(self, name: str, size: int) -> None:
         self._enter("create", name)
@@ -136,9 +149,11 @@ class MemoryStorage(Storage):
         self._durable_names = dict(self.files)
 
 
-def _copy(contents: dict[str, bytes]) -> MemoryStorage:
+def _copy(files: dict[str, File], contents: dict[str, bytes]) -> MemoryStorage:
     storage = MemoryStorage()
-    storage.files = {name: File(data) for name, data in contents.items()}
+    for name, data in contents.items():
+        storage.files[name] = File(data)
+        storage.files[name].bad = set(files[name].bad)
     storage.sync_directory()
     storage.calls.clear()
     storage.calls_count = 0

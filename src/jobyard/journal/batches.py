@@ -38,7 +38,7 @@ from jobyard.journal.segment import (
     segment_name,
     spare_name,
 )
-from jobyard.journal.storage import Storage
+from jobyard.journal.storage import Storage, read_around
 from jobyard.model.extra import size_of
 from jobyard.model.limits import INLINE_BODY_MAX
 
@@ -54,6 +54,8 @@ ID_BLOCK: Final = 1 << 16
 FIRST_SEGMENT_SIZE: Final = 4 << 20
 # How long a full disk is believed to be full before it is asked again.
 FULL_RETRY_MS: Final = 200
+# How often a disk may fail at one body, or a page of a log, before all of it is given up.
+READ_FAILURES_MAX: Final = 24
 
 
 @final
@@ -291,13 +293,16 @@ class Batches:
         return segment
 
     def read(self, number: i64, offset: i64, size: i64) -> bytes:
-        """Return bytes of a segment, be they on disk or still on their way there."""
+        """Return bytes of a segment, be they on disk or still on their way there.
+
+        Zeros where the disk cannot read: who asks holds them against a checksum.
+        """
         for one in self.pending:
             if one.segment.number == number and one.offset <= offset:
                 start = offset - one.offset
                 if start < len(one.data):
                     return one.data[start : start + size]
-        return self.storage().read(segment_name(number), offset, size)
+        return read_around(self.storage(), segment_name(number), offset, size, READ_FAILURES_MAX)
 
     # -- batches ------------------------------------------------------------------------------
 

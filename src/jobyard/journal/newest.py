@@ -10,7 +10,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
-from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.errors import JournalDamaged, ReadFailed, StorageFull
 from jobyard.journal.segment import segment_name
 from jobyard.journal.storage import Storage
 
@@ -37,7 +37,10 @@ def note_newest(storage: Storage, number: i64) -> None:
 def check_newest(storage: Storage) -> None:
     """Raise JournalDamaged if the segment that was begun last is not there."""
     names = storage.names()
-    data = storage.read(NAME, 0, SIZE) if NAME in names else b""
+    try:
+        data = storage.read(NAME, 0, SIZE) if NAME in names else b""
+    except ReadFailed as error:
+        raise JournalDamaged(NAME, 0, "the disk cannot read what lies there") from error
     if len(data) < SIZE or read_i64_le(data, 8) != crc32(data[:8]):
         return
     name = segment_name(read_i64_le(data, 0))

@@ -1,4 +1,8 @@
-"""Walks the batches of one segment, testing each before it is believed."""
+"""Walks the batches of one segment, testing each before it is believed.
+
+What the disk cannot read is no batch, as what fails its checksum is none; `failed_at` tells the two
+apart, because a torn tail is something else than a sector that is lost.
+"""
 
 from typing import Final, final
 from zlib import crc32
@@ -6,6 +10,7 @@ from zlib import crc32
 from librt.strings import read_i32_le
 from mypy_extensions import i64
 
+from jobyard.errors import ReadFailed
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
@@ -16,7 +21,7 @@ from jobyard.journal.segment import (
     BatchHead,
     Segment,
 )
-from jobyard.journal.storage import Storage
+from jobyard.journal.storage import Storage, find_unreadable, read_around
 
 # Read at once; part 2 of a batch is skipped when it lies past the window.
 WINDOW: Final = 4 << 20
@@ -39,18 +44,38 @@ class Reader:
         # Where the next batch should be, and the one just found.
         self.offset: i64 = SEGMENT_HEADER_SIZE
         self.at: i64 = 0
+        # Where the disk could not read something that was needed; -1 if it could.
+        self.failed_at: i64 = -1
 
     def _need(self, offset: i64, size: i64) -> i64:
         """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
         if offset < self._start or offset + size > self._start + len(self.data):
             if offset + size > self.segment.size:
                 return -1
-            self.data = self._storage.read(self.segment.name, offset, max(size, self.window))
+            self.data = self._read(offset, size)
             self._view = memoryview(self.data)
             self._start = offset
             if len(self.data) < size:
                 return -1
         return offset - self._start
+
+    def _read(self, offset: i64, size: i64) -> bytes:
+        """Return a window of the file, or only what is needed of it; nothing if that fails too."""
+        name = self.segment.name
+        try:
+            return self._storage.read(name, offset, max(size, self.window))
+        except ReadFailed:
+            pass
+        try:
+            return self._storage.read(name, offset, size)
+        except ReadFailed:
+            self._note_failure(offset, size)
+            return b""
+
+    def _note_failure(self, offset: i64, size: i64) -> None:
+        found = find_unreadable(self._storage, self.segment.name, offset, size)
+        # An error that has gone meanwhile is one all the same.
+        self.failed_at = found if found >= 0 else offset
 
     def peek(self, offset: i64) -> BatchHead | None:
         """Return the batch or seal at `offset` if its header and part 1 are whole."""
@@ -86,7 +111,11 @@ class Reader:
         if head.part2_size == 0:
             return True
         start = offset + BATCH_HEADER_SIZE + head.part1_size
-        data = self._storage.read(self.segment.name, start, head.part2_size)
+        try:
+            data = self._storage.read(self.segment.name, start, head.part2_size)
+        except ReadFailed:
+            self._note_failure(start, head.part2_size)
+            return False
         return len(data) == head.part2_size and crc32(data) == head.part2_crc
 
     def find_batch(self, offset: i64) -> i64:
@@ -95,7 +124,7 @@ class Reader:
         for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
             at = offset
             while at < self.segment.size and (best < 0 or at < best):
-                chunk = self._storage.read(self.segment.name, at, WINDOW)
+                chunk = self._read_window(at)
                 hit: i64 = chunk.find(magic)
                 while hit >= 0 and self.peek(at + hit) is None:
                     hit = chunk.find(magic, hit + 1)
@@ -105,6 +134,14 @@ class Reader:
                 # A magic number may straddle two windows.
                 at += max(1, len(chunk) - 3)
         return best
+
+    def _read_window(self, offset: i64) -> bytes:
+        """Return the next bytes of the file, with zeros where the disk cannot read."""
+        try:
+            return self._storage.read(self.segment.name, offset, WINDOW)
+        except ReadFailed:
+            self._note_failure(offset, WINDOW)
+            return read_around(self._storage, self.segment.name, offset, WINDOW)
 
     def find_stray(self, offset: i64) -> BatchHead | None:
         """Return the first whole batch or seal anywhere after `offset`."""

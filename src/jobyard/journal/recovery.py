@@ -16,7 +16,7 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
-from jobyard.errors import JournalDamaged, JournalNewer
+from jobyard.errors import JournalDamaged, JournalNewer, ReadFailed
 from jobyard.journal.journal import Journal
 from jobyard.journal.newest import check_newest
 from jobyard.journal.reader import Reader
@@ -56,6 +56,18 @@ class Tail:
         self.strays: list[BatchHead] = []
         self.next_id: i64 = 1
         self.end: i64 = SEGMENT_HEADER_SIZE
+
+
+def _unreadable(name: str, offset: i64) -> JournalDamaged:
+    return JournalDamaged(name, offset, "the disk cannot read what lies there")
+
+
+def _read(storage: Storage, name: str, offset: i64, size: i64) -> bytes:
+    """Return bytes of a file; what the disk cannot read is damage."""
+    try:
+        return storage.read(name, offset, size)
+    except ReadFailed as error:
+        raise _unreadable(name, error.offset) from error
 
 
 def _lost_batch(tail: Tail) -> JournalDamaged:
@@ -103,6 +115,9 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
             break
         tail.numbers.append(head.number)
         tail.offsets.append(offset)
+    if reader.failed_at >= 0:
+        # A crash tears what was being written; it makes no sector unreadable that was answered for.
+        raise _unreadable(segment.name, reader.failed_at)
     return tail
 
 
@@ -193,7 +208,7 @@ class Recovery:
     def _read_header(self, name: str, number: int) -> None:
         storage = self._storage
         segment = Segment(number, 0, storage.size(name))
-        header = storage.read(name, 0, SEGMENT_HEADER_SIZE)
+        header = _read(storage, name, 0, SEGMENT_HEADER_SIZE)
         whole = (
             len(header) == SEGMENT_HEADER_SIZE
             and header.startswith(SEGMENT_MAGIC)
@@ -206,7 +221,11 @@ class Recovery:
         if not whole or read_i32_le(header, 12) != number:
             # A header is synced before the first batch is written, so a bad one means no batches,
             # unless batches of this very segment say otherwise.
-            if Reader(storage, segment).find_stray(SEGMENT_HEADER_SIZE) is not None:
+            reader = Reader(storage, segment)
+            stray = reader.find_stray(SEGMENT_HEADER_SIZE)
+            if reader.failed_at >= 0:
+                raise _unreadable(name, reader.failed_at)
+            if stray is not None:
                 raise JournalDamaged(name, 0, "the header of a segment in use is damaged")
             self.empty.append(segment)
             return
@@ -267,7 +286,7 @@ class Recovery:
         begun is known by two of the three: its segment, its boot, and a number not yet durable.
         """
         segment = tail.segment
-        data = self._storage.read(segment.name, tail.end, BATCH_HEADER_SIZE)
+        data = _read(self._storage, segment.name, tail.end, BATCH_HEADER_SIZE)
         if len(data) < BATCH_HEADER_SIZE:
             return len(data)
         head = BatchHead(data, 0)
@@ -309,7 +328,7 @@ class Recovery:
         for number, offset in zip(tail.numbers, tail.offsets, strict=True):
             if number > self.durable:
                 start = min(start, offset)
-        storage.write(name, start, storage.read(name, start, tail.end - start))
+        storage.write(name, start, _read(storage, name, start, tail.end - start))
         tail.segment.last_batch = tail.numbers[-1] if tail.numbers else 0
 
     def _seal(self, tail: Tail, fields: HeadFields) -> None:
@@ -390,6 +409,8 @@ class Merge:
             head = reader.next()
             if head is not None and head.magic == BATCH_MAGIC and head.number < self._cut:
                 return head
+            if reader.failed_at >= 0:
+                raise _unreadable(reader.segment.name, reader.failed_at)
             if not self._streams[side]:
                 return None
             if head is None or head.magic != SEAL_MAGIC:

@@ -23,7 +23,7 @@ from jobyard.journal.segment import (
     restamp_part2,
     segment_number,
 )
-from jobyard.journal.storage import Storage
+from jobyard.journal.storage import Storage, read_around
 
 DAMAGED_TAIL: Final = ".damaged"
 REPAIRED_TAIL: Final = ".repaired"
@@ -74,7 +74,7 @@ def repair_segment(storage: Storage, name: str) -> Salvage:
     # Its name must be safe before the damaged file loses its own.
     storage.sync_directory()
     if salvage.source == name:
-        salvage.kept = _next_aside(names, name)
+        salvage.kept = next_aside(names, name)
         storage.rename(name, salvage.kept)
     storage.rename(fresh, name)
     storage.sync_directory()
@@ -91,7 +91,8 @@ def _last_aside(names: list[str], name: str) -> str:
     return last
 
 
-def _next_aside(names: list[str], name: str) -> str:
+def next_aside(names: list[str], name: str) -> str:
+    """Return a free name for a file that is kept aside."""
     aside = name + DAMAGED_TAIL
     while aside in names:
         aside += _AGAIN
@@ -101,7 +102,7 @@ def _next_aside(names: list[str], name: str) -> str:
 def _read(storage: Storage, segment: Segment, salvage: Salvage) -> None:
     """Read the whole batches of a segment, and the id that must be issued next at the least."""
     segment.name = salvage.source
-    header = storage.read(segment.name, 0, SEGMENT_HEADER_SIZE)
+    header = read_around(storage, segment.name, 0, SEGMENT_HEADER_SIZE)
     if len(header) == SEGMENT_HEADER_SIZE:
         segment.temperature = header[20] & 1
         if crc32(header[:56]) == int.from_bytes(header[56:64], "little"):
@@ -119,7 +120,7 @@ def _read(storage: Storage, segment: Segment, salvage: Salvage) -> None:
         salvage.next_id = max(salvage.next_id, head.next_id)
         if head.magic == SEAL_MAGIC:
             return
-        batch = storage.read(segment.name, offset, head.total_size())
+        batch = read_around(storage, segment.name, offset, head.total_size())
         is_whole = reader.is_part2_whole(head, offset)
         salvage.batches.append(batch if is_whole else restamp_part2(batch, head.part1_size))
         segment.last_batch = head.number

@@ -5,7 +5,14 @@ call. `write` reaches the page cache, `sync` the disk; an entry made by `create`
 `unlink` is safe only after `sync_directory`.
 """
 
-from mypy_extensions import mypyc_attr
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.errors import ReadFailed
+
+# What a disk loses at the least when it cannot read.
+SECTOR: Final = 512
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -21,7 +28,10 @@ class Storage:
         raise NotImplementedError
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes; fewer only past the end of the file."""
+        """Return up to `size` bytes; fewer only past the end of the file.
+
+        Raises ReadFailed where the disk cannot read some of them.
+        """
         raise NotImplementedError
 
     def create(self, name: str, size: int) -> None:
@@ -51,3 +61,48 @@ class Storage:
     def sync_directory(self) -> None:
         """Return once every create, rename and unlink is on disk."""
         raise NotImplementedError
+
+
+def read_around(
+    storage: Storage, name: str, offset: i64, size: i64, failures_max: i64 = 1 << 40
+) -> bytes:
+    """Return bytes of a file, with zeros for the sectors that the disk cannot read.
+
+    Only for what is held against a checksum afterwards. Each failure may take a disk seconds; after
+    so many of them all that is left is given up.
+    """
+    pieces: list[bytes] = []
+    left: list[tuple[i64, i64]] = [(offset, size)]
+    failures: i64 = 0
+    while left:
+        at, length = left.pop()
+        if failures < failures_max:
+            try:
+                pieces.append(storage.read(name, at, length))
+                continue
+            except ReadFailed:
+                failures += 1
+        length = min(length, storage.size(name) - at)
+        # The middle, at the border of a sector.
+        half: i64 = (at + length // 2) // SECTOR * SECTOR - at
+        if half <= 0:
+            half = SECTOR - at % SECTOR
+        if half >= length or failures >= failures_max:
+            pieces.append(bytes(max(int(length), 0)))
+        else:
+            left.append((at + half, length - half))
+            left.append((at, half))
+    return b"".join(pieces)
+
+
+def find_unreadable(storage: Storage, name: str, offset: i64, size: i64) -> i64:
+    """Return where the first sector begins that the disk cannot read, or -1."""
+    end = min(offset + size, storage.size(name))
+    while offset < end:
+        stop = min(end, offset + SECTOR - offset % SECTOR)
+        try:
+            storage.read(name, offset, stop - offset)
+        except ReadFailed:
+            return offset - offset % SECTOR
+        offset = stop
+    return -1

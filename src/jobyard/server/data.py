@@ -13,12 +13,13 @@ from jobyard.engine.gaps import Gaps
 from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, JournalNewer, StorageFailed, StorageFull
+from jobyard.journal import newest
 from jobyard.journal.batches import FIRST_SEGMENT_SIZE
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery
-from jobyard.journal.salvage import clear_unfinished, repair_segment
+from jobyard.journal.salvage import clear_unfinished, next_aside, repair_segment
 from jobyard.journal.segment import SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import Storage
 from jobyard.server.disk import FileStorage
@@ -135,6 +136,12 @@ def repair_storage(storage: Storage, directory: Path, now_ms: int, out: TextIO) 
             return EXIT_DAMAGED
         except JournalDamaged as error:
             out.write(f"damaged: {error}\n")
+            if error.name == newest.NAME:
+                aside = next_aside(storage.names(), error.name)
+                storage.rename(error.name, aside)
+                storage.sync_directory()
+                out.write(f"kept {directory / aside}\n")
+                continue
             if segment_number(error.name) == 0:
                 break
             _replace(storage, directory, error.name, out)

@@ -1,6 +1,7 @@
 """FileStorage: the one place that calls the operating system for the journal.
 
-Every failure becomes StorageFull (no room for a new file) or StorageFailed (anything else). A
+Every failure becomes StorageFull (no room for a new file), ReadFailed (a place that the disk cannot
+read, while it can read others) or StorageFailed (anything else). A
 sync is never retried: after a failed one the kernel may have dropped the dirty pages, and a
 second sync could succeed without them.
 """
@@ -12,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final, final
 
-from jobyard.errors import StartRefused, StorageFailed, StorageFull
+from jobyard.errors import ReadFailed, StartRefused, StorageFailed, StorageFull
 from jobyard.journal.storage import Storage
 
 LOCK_NAME: Final = "lock"
@@ -25,6 +26,8 @@ WRITTEN_FILES_MAX: Final = 8
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # No file can be made now, but one can be later; nothing is lost by waiting.
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+# What a disk or file system says of a place that it cannot read.
+_UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EREMOTEIO)
 _ZEROS: Final = bytes(1 << 20)
 # Up to here a new file is written with zeros at once (a few ms); beyond, its space is reserved and
 # the zeros follow in the background, because a sync is cheapest where blocks were written before.
@@ -91,6 +94,7 @@ class FileStorage(Storage):
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Return up to `size` bytes."""
+        data = b""
         try:
             fd = self._fd(name, self._read, READ_FILES_MAX)
             data = os.pread(fd, size, offset)
@@ -100,6 +104,10 @@ class FileStorage(Storage):
                     break
                 data += more
         except OSError as error:
+            if error.errno in _UNREADABLE:
+                at = offset + len(data)
+                text = f"read {name} at offset {at}: {error.strerror}"
+                raise ReadFailed(text, name, at) from error
             raise _failed("read", name, error) from error
         return data
 
