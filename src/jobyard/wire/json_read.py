@@ -35,15 +35,17 @@ from jobyard.wire.msgpack import (
     KIND_NIL,
     KIND_TEXT,
 )
+from jobyard.wire.numbers import LEAST, MOST, whole_or
 
 # A row of the index: key start i32, key size i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
 # From so many keys on, a set of them costs less than to hold each against all others.
 _MANY_KEYS: Final = 16
 _LOW: Final = 0xFFFFFFFF
+# Of a whole number within 64 bits, sign and all.
+_WIDE_SIZE: Final = 20
 # In place of the size of a key that has escapes.
 _ESCAPED: Final = 0x7FFFFFFF
-_I64_SPAN: Final = 9223372036854775808.0
 
 
 @final
@@ -374,10 +376,13 @@ def integer_at(data: bytes, start: i64, end: i64, otherwise: i64) -> i64:
     if not _is_number(data, start):
         return otherwise
     if not _is_plain_integer(data, start, end):
-        return _whole(float(data[start:end]), otherwise)
+        return whole_or(float(data[start:end]), otherwise)
+    if end - start > _WIDE_SIZE:
+        # Thousands of digits would take long, and Python refuses them.
+        return otherwise
     if end - start > 18:
         number = int(data[start:end])
-        return number if -(1 << 63) <= number < 1 << 63 else otherwise
+        return number if LEAST <= number <= MOST else otherwise
     is_negative = data[start] == 45
     at = start + 1 if is_negative else start
     value: i64 = 0
@@ -457,11 +462,3 @@ def _if_at(data: bytes, at: i64, byte: i64) -> i64:
     if data[at] != byte:
         return -1
     return at
-
-
-def _whole(number: float, otherwise: i64) -> i64:
-    # Compared first: infinity has no integer.
-    if not -_I64_SPAN <= number < _I64_SPAN:
-        return otherwise
-    whole = i64(int(number))
-    return whole if float(whole) == number else otherwise

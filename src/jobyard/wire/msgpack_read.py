@@ -30,6 +30,7 @@ from jobyard.wire.msgpack import (
     skip,
     text_of,
 )
+from jobyard.wire.numbers import whole_or
 
 # No command has more than fifty; the table of a frame full of keys would be eight times as long.
 KEYS_MAX: Final = 1024
@@ -39,7 +40,8 @@ _ROW_SIZE: Final = 16
 # Keys longer than this, of which none is known, are left out.
 _KEY_SIZE_MAX: Final = 127
 _LOW: Final = 0xFFFFFFFF
-_I64_SPAN: Final = 9223372036854775808.0
+# What an unsigned number is larger by than it reads as a signed one.
+_UNSIGNED_MORE: Final = 18446744073709551616.0
 
 
 @final
@@ -186,7 +188,7 @@ class Fields:
         if kind == KIND_INTEGER:
             number = integer_at(self.data, start)
             return otherwise if number < 0 and self.data[start] == 0xCF else number
-        return _whole(float_at(self.data, start), otherwise) if kind == KIND_FLOAT else otherwise
+        return whole_or(float_at(self.data, start), otherwise) if kind == KIND_FLOAT else otherwise
 
     def number(self, key: bytes, otherwise: float) -> float:
         """Return any number as a float, NaN included; else `otherwise`."""
@@ -200,7 +202,7 @@ class Fields:
         if kind != KIND_INTEGER:
             return otherwise
         number = float(integer_at(self.data, start))
-        return number + 2 * _I64_SPAN if number < 0 and self.data[start] == 0xCF else number
+        return number + _UNSIGNED_MORE if number < 0 and self.data[start] == 0xCF else number
 
 
 def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
@@ -297,11 +299,3 @@ def _is_at(data: bytes, at: i64, key: bytes) -> bool:
             return False
         each += 1
     return True
-
-
-def _whole(number: float, otherwise: i64) -> i64:
-    # Compared first: NaN and infinity have no integer.
-    if not -_I64_SPAN <= number < _I64_SPAN:
-        return otherwise
-    whole = i64(int(number))
-    return whole if float(whole) == number else otherwise

@@ -46,8 +46,11 @@ from jobyard.wire.msgpack import (
     skip,
     text_of,
 )
-from jobyard.wire.msgpack_write import encode
+from jobyard.wire.msgpack_write import Raw, encode
+from jobyard.wire.numbers import LEAST, MOST
 
+# Up to here every whole number is a float64 of its own.
+_EXACT_MAX: Final = 1 << 53
 _GZIP_MARK: Final = b"gz:"
 # A few bytes may hold gigabytes; clients of glide-mq open no more than this either.
 _GZIP_MAX: Final = 1 << 20
@@ -131,21 +134,58 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) <= 11 else float(digits)
 
 
+def _parse_finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"no number is as large as {text[:20]}")
+    return number
+
+
+def _parse_exact(digits: str) -> object:
+    """Return a whole number that stays what it is when it is written as MessagePack."""
+    if len(digits) <= 11:
+        return int(digits)
+    if len(digits) > 20:
+        return _parse_finite(digits)
+    number = int(digits)
+    if -_EXACT_MAX <= number <= _EXACT_MAX or not LEAST <= number < 1 << 64:
+        return float(number)
+    if number <= MOST:
+        return Raw(b"\xd3" + number.to_bytes(8, "big", signed=True))
+    return Raw(b"\xcf" + number.to_bytes(8, "big"))
+
+
 def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
 
 
 _JSON: Final = json.JSONDecoder(parse_int=_parse_int, parse_constant=_refuse_constant)
+_STRICT_JSON: Final = json.JSONDecoder(
+    parse_int=_parse_exact, parse_float=_parse_finite, parse_constant=_refuse_constant
+)
 _STRINGS: Final = json.JSONEncoder(ensure_ascii=False)
 NO_JSON: Final = object()
 
 
 def parse_json(body: bytes) -> object:
     """Return the value of a JSON text, or NO_JSON for any other bytes."""
+    return _decoded(body, _JSON)
+
+
+def parse_request(body: bytes) -> object:
+    """Return the value of a JSON text that asks for something, or NO_JSON; for `encode` alone.
+
+    Numbers must come out as they came: what no double can hold is no JSON here, and whole numbers
+    that no double is, up to 64 bits, are MessagePack already.
+    """
+    return _decoded(body, _STRICT_JSON)
+
+
+def _decoded(body: bytes, decoder: json.JSONDecoder) -> object:
     if not _is_shallow(body):
         return NO_JSON
     try:
-        value: object = _JSON.decode(body.decode())
+        value: object = decoder.decode(body.decode())
     except ValueError:  # not JSON, or not even UTF-8
         return NO_JSON
     return value

@@ -478,3 +478,8 @@ def test_among_many_keys_too(count: int) -> None:
         fields = read_object(data, 0, len(data))
         assert fields is not None
         assert fields.has_twins() == (last != "other")
+
+
+@pytest.mark.parametrize("digits", [b"9" * 21, b"-" + b"9" * 5000, b"1" * 100_000])
+def test_a_number_of_any_length_is_none_within_64_bits(digits: bytes) -> None:
+    assert integer_at(digits, 0, len(digits), -7) == -7

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
 from jobyard.wire.msgpack import DEPTH_MAX, Ext, decode, skip
 from jobyard.wire.msgpack_write import Raw, encode
-from jobyard.wire.payload import codec_of, to_json, to_msgpack, to_raw
+from jobyard.wire.payload import NO_JSON, codec_of, parse_request, to_json, to_msgpack, to_raw
 from tests.support.msgpack_values import FRAMES, same
 
 CODECS = st.sampled_from([RAW, MSGPACK, JSON, GZIP])
@@ -239,3 +239,32 @@ def test_what_cannot_be_opened_is_a_text(body: bytes) -> None:
 
 def test_as_much_as_a_megabyte_is_opened() -> None:
     assert to_raw(GZIP, gz(b" " * (1 << 20))) == b" " * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        0,
+        -1,
+        1 << 53,
+        (1 << 53) + 1,
+        -(1 << 53) - 1,
+        (1 << 63) - 1,
+        1 << 63,
+        (1 << 64) - 1,
+        -(1 << 63),
+    ],
+)
+def test_whole_numbers_of_a_request_stay_what_they_are(number: int) -> None:
+    value = parse_request(b'{"n": %d}' % number)
+    assert json.loads(to_json(MSGPACK, encode(value))) == {"n": number}
+
+
+def test_whole_numbers_beyond_64_bits_are_doubles() -> None:
+    assert parse_request(b"%d" % (1 << 64)) == float(1 << 64)
+    assert parse_request(b"1" + b"0" * 300) == 1e300
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"[-1e400]", b"9" * 400, b"NaN", b"Infinity"])
+def test_numbers_that_no_double_can_hold_are_no_request(text: bytes) -> None:
+    assert parse_request(text) is NO_JSON

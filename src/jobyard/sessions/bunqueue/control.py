@@ -4,7 +4,6 @@ Checks who may, then leaves the change to a verb of the engine. A command that r
 does it in one turn: a million take about two seconds, in which nobody else is served.
 """
 
-from math import isfinite
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -77,6 +76,7 @@ from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import created_ms, ids_value, state_text
 from jobyard.wire.msgpack_read import Fields
+from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
 from jobyard.wire.payload import to_json, to_raw
 
 WAIT_MS_DEFAULT: Final = 30_000
@@ -431,9 +431,9 @@ def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:
 def _limit(fields: Fields) -> i64:
     """Return a limit; one below zero lets nothing pass, as zero does."""
     value = fields.value(b"limit")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if flaw_of(value) in (NO_NUMBER, NOT_FINITE):
         raise Refused("limit must be a finite number")
-    return int(min(max(value, 0), LIMIT_MAX))
+    return min(max(nearest(value), 0), LIMIT_MAX)
 
 
 def rate_limit(session: BunqueueSession, request: Request) -> Answer:

@@ -18,7 +18,7 @@ from jobyard.sessions.session import Peer
 from jobyard.wire.msgpack import Malformed
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import encode
-from jobyard.wire.payload import NO_JSON, parse_json, to_json
+from jobyard.wire.payload import NO_JSON, parse_request, to_json
 
 # More than are ever busy at once without waiting.
 POOL_MAX: Final = 16
@@ -30,7 +30,7 @@ Show = Callable[[Fields], object]
 
 def read_object(body: bytes) -> dict[str, object]:
     """Return the fields of a JSON body."""
-    value = parse_json(body)
+    value = parse_request(body)
     if value is NO_JSON or not isinstance(value, dict):
         raise HttpRefused(400, "invalid_request", "Invalid JSON body")
     return value

@@ -20,7 +20,7 @@ from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.session import Peer
 from jobyard.wire.msgpack import Malformed
 from jobyard.wire.msgpack_write import encode
-from jobyard.wire.payload import NO_JSON, parse_json, to_json
+from jobyard.wire.payload import NO_JSON, parse_request, to_json
 from jobyard.wire.websocket import MESSAGE_SIZE_MAX
 
 SOCKETS_MAX: Final = 1000
@@ -58,7 +58,7 @@ class Socket(Peer, Talk, Audience):
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
         """Run a command; it need not have come as a text."""
         del is_text
-        value = parse_json(content)
+        value = parse_request(content)
         if value is NO_JSON:
             self._answer({"ok": False, "error": "Invalid JSON"})
         elif not isinstance(value, dict):

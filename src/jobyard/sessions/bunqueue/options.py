@@ -35,6 +35,7 @@ from jobyard.wire.msgpack import (
 )
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import Raw, encode
+from jobyard.wire.numbers import FINE, NO_NUMBER, NOT_FINITE, NOT_WHOLE, flaw_of, nearest
 
 NAME_MAX: Final = 256
 YEAR_MS: Final = 365 * DAY_MS
@@ -45,6 +46,14 @@ ATTEMPTS_MAX: Final = 1000
 ATTEMPTS_DEFAULT: Final = 3
 BACKOFF_MS_DEFAULT: Final = 1000
 BACKOFF_CAP_MS: Final = 3_600_000
+# The last time that a date of JavaScript can be.
+DATE_MAX_MS: Final = 8_640_000_000_000_000
+
+_WANTED: Final = {
+    NO_NUMBER: "a number",
+    NOT_FINITE: "a finite number",
+    NOT_WHOLE: "an integer",
+}
 
 _NIL: Final = b"\xc0"
 _MARKS_IN_NAME: Final = b"_-."
@@ -112,13 +121,10 @@ def number(fields: Fields, key: bytes, otherwise: i64, least: i64, most: i64) ->
 
 def checked(name: str, value: object, least: i64, most: i64) -> i64:
     """Return a value as a whole number within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{name} must be a number")
-    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  NaN
-        raise Refused(f"{name} must be a finite number")
-    if value != int(value):
-        raise Refused(f"{name} must be an integer")
-    whole = int(value)
+    flaw = flaw_of(value)
+    if flaw != FINE:
+        raise Refused(f"{name} must be {_WANTED[flaw]}")
+    whole = nearest(value)
     if whole < least:
         raise Refused(f"{name} must be at least {least}")
     if whole > most:
@@ -167,8 +173,10 @@ def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
         wish.rank = -number(fields, b"priority", 0, -PRIORITY_MAX, PRIORITY_MAX)
     wish.policy = intern(door.yard, policy)
     stamped_ms = fields.number(b"timestamp", 0.0)
+    if stamped_ms > DATE_MAX_MS:
+        raise Refused(f"timestamp must be at most {DATE_MAX_MS}")
     if stamped_ms > 0:
-        wish.own_ms = int(stamped_ms)
+        wish.own_ms = nearest(stamped_ms)
     return wish
 
 

@@ -18,6 +18,7 @@ from jobyard.wire.msgpack import (
     KIND_NIL,
     KIND_TEXT,
 )
+from jobyard.wire.numbers import decimal
 
 # What plain `curl -d` says it sends.
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -166,8 +167,7 @@ def query_whole(asked: dict[str, str], key: str, otherwise: i64) -> i64:
         return otherwise
     if not word.isascii() or not word.isdecimal():
         raise invalid(f"{key} must be a whole number of at least 0")
-    digits = word.lstrip("0")
-    return min(int(digits or "0"), WHOLE_MAX) if len(digits) < 20 else WHOLE_MAX
+    return min(decimal(word.encode()), WHOLE_MAX)
 
 
 def text(fields: JsonFields, key: bytes, most: i64) -> str:

@@ -40,6 +40,7 @@ from jobyard.sessions.topics.limits import check_topics
 from jobyard.sessions.topics.names import EVENTS, check_read_name, check_topic_name
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import write_texts
+from jobyard.wire.numbers import decimal
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
@@ -221,7 +222,7 @@ def page_size(text: str) -> int:
         return PAGE_DEFAULT
     if not text.isdecimal() or not text.isascii():
         raise invalid("page_size must be a whole number")
-    return max(1, min(int(text[:9]), PAGE_MAX))
+    return max(1, min(decimal(text.encode()), PAGE_MAX))
 
 
 def page_cursor(name: str) -> str:

@@ -26,6 +26,7 @@ from jobyard.sessions.topics.writes import NODE_MAX
 from jobyard.wire.accept import admits
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_write import quoted
+from jobyard.wire.numbers import decimal
 from jobyard.wire.sse import comment, event, retry
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _number(asked: dict[str, str], key: str, otherwise: int) -> int:
         return otherwise
     if not text.isascii() or not text.isdecimal():
         raise invalid(f"{key} must be a whole number")
-    return int(text[:18])
+    return decimal(text.encode())
 
 
 @final

@@ -119,4 +119,6 @@ def test_every_name_of_the_original_is_told() -> None:
     assert {name for name in told if not name.startswith("jobyard_")} == {
         *(f"bunqueue_{name}" for name in ORIGINAL.split()),
         *(f"process_{name}" for name in PROCESS.split()),
+        # Of this server's own.
+        "jobyard_unexpected_errors_total",
     }

@@ -1,0 +1,76 @@
+"""Numbers as clients send them, of any size, made into numbers of 64 bits. The one place for it.
+
+Everything behind a door counts in 64 bits. A whole number beyond them cannot be compared with one
+of these, nor be assigned to one: compiled, either raises. So a number is brought within 64 bits
+where it is read, and only then held against the bounds of its field. What is too large or too small
+becomes the largest or the smallest number there is, which no field allows, so that it is refused
+in the words of its protocol like any other number out of bounds.
+"""
+
+from math import isfinite
+from typing import Final
+
+from mypy_extensions import i64
+
+# What is wrong with a value that should be a whole number.
+FINE: Final = 0
+NO_NUMBER: Final = 1
+NOT_FINITE: Final = 2
+NOT_WHOLE: Final = 3
+
+LEAST: Final = -(1 << 63)
+MOST: Final = (1 << 63) - 1
+# Floats hold the span exactly, but not the number before it.
+_SPAN: Final = 9223372036854775808.0
+# More digits than any number of 64 bits has. Thousands of them would take long, and raise.
+_DIGITS_MAX: Final = 20
+
+
+def flaw_of(value: object) -> int:
+    """Tell what keeps a decoded value from being a whole number, if anything does."""
+    if isinstance(value, bool):
+        return NO_NUMBER
+    if isinstance(value, float):
+        if not isfinite(value):
+            return NOT_FINITE
+        return FINE if value.is_integer() else NOT_WHOLE
+    return FINE if isinstance(value, int) else NO_NUMBER
+
+
+def nearest(value: object) -> i64:
+    """Return the whole part of a number, or the end of the 64 bits that is nearest to it.
+
+    NaN is 0, as is what is no number at all: ask `flaw_of` first.
+    """
+    if isinstance(value, float):
+        return _nearest_to_float(value)
+    if not isinstance(value, int):
+        return 0
+    if value > MOST:
+        return MOST
+    return i64(value) if value > LEAST else LEAST
+
+
+def _nearest_to_float(value: float) -> i64:
+    if value >= _SPAN:
+        return MOST
+    if value <= -_SPAN:
+        return LEAST
+    return i64(int(value)) if value == value else 0  # noqa: PLR0124  NaN
+
+
+def whole_or(number: float, otherwise: i64) -> i64:
+    """Return a float that is a whole number within 64 bits; else `otherwise`."""
+    # Compared first: NaN and infinity have no integer.
+    if not -_SPAN <= number < _SPAN:
+        return otherwise
+    whole = i64(int(number))
+    return whole if float(whole) == number else otherwise
+
+
+def decimal(digits: bytes) -> i64:
+    """Return the value of a run of nothing but decimal digits, or MOST if it is larger."""
+    short = digits.lstrip(b"0")
+    if len(short) > _DIGITS_MAX:
+        return MOST
+    return nearest(int(short or b"0"))
