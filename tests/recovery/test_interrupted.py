@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jobyard.errors import JournalDamaged
 from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
 from tests.support.random_run import RandomRun
 from tests.support.yards import OpenYard, Snapshot, recount, snapshot
@@ -98,3 +99,59 @@ def test_nothing_is_served_before_everything_is_on_disk() -> None:
     last_write = max(i for i, call in enumerate(image.calls) if call.startswith("write"))
     assert any(call.startswith("sync ") for call in image.calls[last_write:])
     assert "sync_directory" in image.calls
+
+
+def rolled(end: Callable[[MemoryStorage], MemoryStorage]) -> tuple[MemoryStorage, int]:
+    """Return a journal whose process ended at a roll: the next segment is begun and empty."""
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=4096)
+    site.put(b"kept")
+    site.commit()
+    hot = site.journal.hot
+    while site.journal.hot is hot:
+        last = storage.killed() if end is MemoryStorage.killed else storage.cut_off()
+        site.put(b"x" * 300)
+        site.journal.seal_batch()
+        if site.journal.hot is hot:
+            site.commit()
+    # The roll has made the new file and its header; its first batch never got there.
+    left = end(storage)
+    assert len(left.names()) >= len(last.names())
+    return left, site.now_ms
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_two_interrupted_starts_after_a_roll_leave_a_journal_that_can_be_served(
+    end: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    image, now_ms = rolled(end)
+    begun = [name for name in image.names() if name.endswith(".journal")]
+    assert len(begun) == 2
+    wanted = start(image.killed(), now_ms)
+    for first in stop_everywhere(image.killed, lambda storage: void(start(storage, now_ms))):
+        once = end(first)
+        for second in stop_everywhere(once.killed, lambda storage: void(start(storage, now_ms))):
+            twice = end(second)
+            third = end(twice)
+            third.stop_at = 60
+            try:
+                start(third, now_ms)
+            except PowerCut:
+                third = end(third)
+            assert start(end(third), now_ms) == wanted
+
+
+def test_a_segment_of_which_nothing_is_left_is_not_taken_for_one_that_was_only_begun() -> None:
+    image, now_ms = crashed(6)
+    site = OpenYard(image, now_ms, segment_size=SEGMENT)
+    for _ in range(3):
+        site = OpenYard(image, now_ms, segment_size=SEGMENT)
+        site.put(b"one more")
+        site.commit()
+    names = sorted(name for name in image.names() if name.endswith(".journal"))
+    for name in names[:-1]:
+        damaged = image.killed()
+        damaged.write(name, 64, bytes(damaged.size(name) - 64))
+        with pytest.raises(JournalDamaged) as refused:
+            OpenYard(damaged, now_ms, segment_size=SEGMENT)
+        assert refused.value.name == name

@@ -47,7 +47,7 @@ from jobyard.journal.record import (
     STATE_SIZE,
     base_length,
 )
-from jobyard.journal.recovery import Merge, Recovery, missing_segment
+from jobyard.journal.recovery import Merge, Recovery
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BatchHead,
@@ -466,11 +466,9 @@ class Replay:
             self._yard.policies[entry.value] = policy
             self._yard.next_policy = max(self._yard.next_policy, policy.number + 1)
 
-    def finish(self, segments: list[Segment]) -> None:
+    def finish(self, recovery: Recovery) -> None:
         """Check that no segment is missing and stand every job in its index."""
-        name = missing_segment(self._alive, segments)
-        if name is not None:
-            raise JournalDamaged(name, 0, "the segment is missing")
+        recovery.require(self._alive)
         yard = self._yard
         self.gaps.look(yard, self._queues, self._policies)
         settle(yard, self._now_ms)
@@ -482,7 +480,7 @@ class Replay:
             yard.bar(log)
         load_routers(yard, self._now_ms)
         if self._journal.history.is_on:
-            recall_history(yard, segments, self.next_record, self._queues, self._last_gone)
+            recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.ledger.forget_queue(queue)
@@ -551,7 +549,7 @@ def replay_all(
         replay.apply_batch(reader.data, reader.at, head, segment)
     for segment in recovery.segments:
         segment.end = max(segment.end, ends[segment.number])
-    replay.finish(recovery.segments)
+    replay.finish(recovery)
     return replay, recovery
 
 

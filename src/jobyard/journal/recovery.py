@@ -244,6 +244,11 @@ class Recovery:
         found = 0
         may_be_torn = True
         for segment in reversed(segments):
+            if found == 2:
+                # Interrupted starts leave newer ones behind a segment that was only begun.
+                if self._is_only_begun(segment):
+                    self.empty.append(segment)
+                continue
             tail = scan_tail(self._storage, segment)
             if tail.numbers or tail.strays or tail.is_sealed:
                 if not may_be_torn and not tail.is_sealed:
@@ -256,8 +261,30 @@ class Recovery:
                 self.empty.append(segment)
                 # Nothing of it counts but what its torn batch says of those before.
                 self.durable = max(self.durable, tail.durable)
-            if found == 2:
-                return
+
+    def _is_only_begun(self, segment: Segment) -> bool:
+        """Tell whether nothing in a segment can be read as a batch of it.
+
+        If it was in use all the same, others list it, and `require` misses it.
+        """
+        data = _read(self._storage, segment.name, SEGMENT_HEADER_SIZE, BATCH_HEADER_SIZE)
+        if len(data) == BATCH_HEADER_SIZE:
+            head = BatchHead(data, 0)
+            if head.segment == segment.number and head.magic in (BATCH_MAGIC, SEAL_MAGIC):
+                return False
+        tail = scan_tail(self._storage, segment)
+        return not (tail.numbers or tail.strays or tail.is_sealed)
+
+    def require(self, expected: set[int]) -> None:
+        """Refuse when a segment that must be there is not, or holds nothing."""
+        there = {int(segment.number) for segment in self.segments}
+        begun = {int(segment.number) for segment in self.empty}
+        for number in sorted(expected):
+            if number in begun:
+                why = "nothing in the segment can be read"
+                raise JournalDamaged(segment_name(number), SEGMENT_HEADER_SIZE, why)
+            if number not in there:
+                raise JournalDamaged(segment_name(number), 0, "the segment is missing")
 
     def _find_cut(self) -> None:
         known = sorted({number for tail in self._tails for number in tail.numbers})
@@ -420,12 +447,3 @@ class Merge:
             reader.segment.end = reader.offset
             reader.segment.is_sealed = True
             self._readers[side] = None
-
-
-def missing_segment(expected: set[int], present: list[Segment]) -> str | None:
-    """Return the name of a segment that should be there and is not."""
-    there = {segment.number for segment in present}
-    for number in sorted(expected):
-        if number not in there:
-            return segment_name(number)
-    return None

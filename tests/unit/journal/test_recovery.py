@@ -3,7 +3,7 @@ import pytest
 from jobyard.engine.move import remove
 from jobyard.errors import JournalDamaged
 from jobyard.journal.journal import Journal
-from jobyard.journal.recovery import Merge, Recovery, missing_segment, scan_tail
+from jobyard.journal.recovery import Merge, Recovery, scan_tail
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
@@ -225,9 +225,15 @@ def test_an_old_segment_is_read_to_its_seal_or_refused() -> None:
 
 def test_a_segment_that_should_be_there_is_named() -> None:
     present = [Segment(1, 0, 0), Segment(4, 0, 0)]
-    assert missing_segment({1, 4}, present) is None
-    assert missing_segment({1, 2, 3, 4}, present) == segment_name(2)
-    assert missing_segment(set(), []) is None
+    recovery = Recovery(MemoryStorage())
+    recovery.segments = present
+    recovery.require({1, 4})
+    with pytest.raises(JournalDamaged, match=f"{segment_name(2)} at offset 0: the segment is miss"):
+        recovery.require({1, 2, 3, 4})
+    recovery.empty = [Segment(2, 0, 100)]
+    with pytest.raises(JournalDamaged, match=f"{segment_name(2)} at offset 64: nothing"):
+        recovery.require({1, 2, 3, 4})
+    recovery.require(set())
 
 
 # -- the mend ----------------------------------------------------------------------------------
