@@ -109,6 +109,32 @@ def test_a_page_of_a_log_beside_an_unreadable_sector_is_read() -> None:
     assert few == bytes(10 * SECTOR), "after so many failures the rest is given up"
 
 
+def test_compaction_leaves_a_body_that_cannot_be_read_where_it_is() -> None:
+    """What the disk reads again later must not have been replaced by zeros meanwhile."""
+    storage = MemoryStorage()
+    site = OpenYard(storage, NOW_MS, segment_size=SEGMENT, budget=0)
+    bodies = {int(site.put(b"%d" % n * 5000).id): b"%d" % n * 5000 for n in range(6)}
+    site.commit()
+    client = site.connect()
+    kept = list(bodies)[2]
+    for job_id in bodies:
+        if job_id != kept:
+            client.say(b"delete %d\r\n" % job_id)
+    site.commit()
+    job = site.yard.jobs.get(kept)
+    assert job is not None
+    name = f"{job.place >> 32:010d}.journal"
+    storage.spoil(name, (job.place & 0xFFFFFFFF) + 2000)
+    for _ in range(20):
+        site.put(b"more" * 200)
+        site.commit()
+    site.compact()
+    assert name in storage.names()
+    assert site.bodies.fetch(job) is None
+    storage.files[name].bad.clear()
+    assert site.bodies.fetch(job) == bodies[kept]
+
+
 def test_real_files_are_checked_repaired_and_served_around_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

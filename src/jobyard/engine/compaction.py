@@ -230,10 +230,11 @@ class Compactor:
         bodies = self._yard.bodies
         body = bodies.fetch(job)
         if body is None:
-            if job.size <= INLINE_BODY_MAX:
-                # No checksum of its own would tell that the copy is damaged.
+            if job.size > INLINE_BODY_MAX:
+                body = bodies.salvage(job)
+            if body is None:
+                # It cannot be read now, or no checksum of its own would tell a damaged copy.
                 return False
-            body = bodies.salvage(job)
         seen.add(job_id)
         saved.add_job(job, body)
         return True

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.errors import StorageFull
+from jobyard.errors import ReadFailed, StorageFull
 from jobyard.journal.damage import Damages
 from jobyard.journal.history import History
 from jobyard.journal.ledger import Ledger
@@ -303,6 +303,14 @@ class Batches:
                 if start < len(one.data):
                     return one.data[start : start + size]
         return read_around(self.storage(), segment_name(number), offset, size, READ_FAILURES_MAX)
+
+    def is_readable(self, number: i64, offset: i64, size: i64) -> bool:
+        """Tell whether the disk gives bytes of a segment at all, right or wrong."""
+        try:
+            self.storage().read(segment_name(number), offset, size)
+        except ReadFailed:
+            return False
+        return True
 
     # -- batches ------------------------------------------------------------------------------
 

@@ -125,9 +125,12 @@ class Bodies:
     def _read(self, job: Job) -> bytes:
         return self._journal.read(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size))
 
-    def salvage(self, job: Job) -> bytes:
+    def salvage(self, job: Job) -> bytes | None:
         """Return as many bytes as a damaged body had, as far as possible those that are left.
 
-        Written again under the checksum of the whole body, they are as damaged as before.
+        Written again under the checksum of the whole body, they are as damaged as before. None if
+        the disk cannot read them now: another time it may.
         """
+        if not self._journal.is_readable(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size)):
+            return None
         return self._read(job).ljust(int(job.size), b"\0")
