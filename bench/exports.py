@@ -36,7 +36,7 @@ class ExportResult:
 
 def read_export(port: int, path: str) -> ExportResult:
     """Read an export to its end; BenchError if it is refused or broken off."""
-    request = f"GET {path} HTTP/1.1\r\nHost: yard\r\nConnection: close\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     buffer = bytearray(RECEIVE_SIZE)
     view = memoryview(buffer)
     tail = b""

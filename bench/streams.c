@@ -108,7 +108,7 @@ static void post(const char *action, const char *body)
     Connection *caller = &callers[next_caller];
     next_caller = (next_caller + 1) % CALLERS_COUNT;
     ask(caller,
-        "POST /v0/topics/%s%s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        "POST /v0/topics/%s%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         "Content-Length: %zu\r\n\r\n%s",
         options.topic, action, strlen(body), body);
 }
@@ -308,7 +308,7 @@ static void open_connection(Connection *connection, int node)
     watch(connection->fd, connection, true, false);
     if (node >= 0)
         ask(connection,
-            "GET /v0/topics/%s/work?node=n%d&max=1 HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n",
+            "GET /v0/topics/%s/work?node=n%d&max=1 HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
             options.topic, node);
 }
 

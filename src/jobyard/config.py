@@ -91,8 +91,10 @@ class Config:
     auth_token: str = ""
     #: Ask for a token of bunqueue's scrapers too.
     metrics_auth: bool = False
-    #: The origin whose pages may read bunqueue's HTTP answers; "*" for any.
-    cors_origin: str = "*"
+    #: The origins whose pages may use the HTTP port, separated by commas; "*" for any.
+    cors_origin: str = ""
+    #: Further names by which the HTTP port is reached, separated by commas; "*" for any.
+    public_host: str = ""
     #: Keys of the topics API, `key[:scopes[:prefixes]]`, separated by commas; empty for none.
     topics_key: str = ""
     #: Ask for a key also of who wants to know whether the server is well.
@@ -320,8 +322,15 @@ SETTINGS: Final = (
     ),
     Setting(
         "cors_origin",
-        Words("ORIGIN"),
-        "The origin whose pages may use bunqueue's HTTP API, * for any (also CORS_ALLOW_ORIGIN).",
+        Words("ORIGIN,..."),
+        "Origins whose web pages may use the HTTP port, such as https://example.org, * for any "
+        "(also CORS_ALLOW_ORIGIN).",
+    ),
+    Setting(
+        "public_host",
+        Words("NAME,..."),
+        "Names by which browsers and clients reach the HTTP port, beside localhost and the address "
+        "it listens on, * for any; asked for where no key or token is.",
     ),
     Setting(
         "glidemq_password",

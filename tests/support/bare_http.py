@@ -187,11 +187,11 @@ class BareHttp(BareBunqueue):
 
     def __init__(self, storage: Storage | None = None, origin: str = "*") -> None:
         super().__init__(storage)
-        self.door.origin = origin
         self.area = BunqueueArea(self.door)
         self.routes = Routes(self.area)
         install(self.routes, self.area)
         self.http = HttpDoor(self.yard, self.routes, Stopwatch())
+        self.http.pages.name_origins(origin)
         self.http_entrance = HttpEntrance(self.http)
 
     def call(self) -> HttpClient:

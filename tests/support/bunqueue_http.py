@@ -93,7 +93,8 @@ class Socket:
         self._sock = socket.create_connection(address, timeout=REPLY_S)
         key = base64.b64encode(os.urandom(16))
         lines = (
-            f"GET {path} HTTP/1.1\r\nHost: yard\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Upgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key.decode()}\r\n\r\n"
         )
         self._sock.sendall(lines.encode())

@@ -105,6 +105,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "auth_token": ("a,b", "a,b"),
         "metrics_auth": ("true", True),
         "cors_origin": ("https://example.com", "https://example.com"),
+        "public_host": ("jobs.example.com", "jobs.example.com"),
         "topics_key": ("k:read", "k:read"),
         "probe_auth": ("yes", True),
         **dict.fromkeys(TOPICS_LIMITS, ("7", 7)),

@@ -6,14 +6,16 @@ from typing import final
 
 from mypy_extensions import i64
 
-from jobyard.config import BODY_MEMORY_MAX, Config
+from jobyard.config import BODY_MEMORY_MAX, DOOR_OFF, Config
 from jobyard.engine.yard import Yard
+from jobyard.server.addresses import TcpAddress, parse_address
 from jobyard.server.committer import Committer
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.http import BunqueueArea
 from jobyard.sessions.bunqueue.http import install as install_bunqueue
 from jobyard.sessions.http import openapi
 from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.pages import Pages
 from jobyard.sessions.http.routes import Routes
 from jobyard.sessions.topics.door import Limits, Lots, TopicsDoor
 from jobyard.sessions.topics.table import install as install_topics
@@ -54,6 +56,17 @@ def set_limits(config: Config, http: HttpDoor, limits: Limits) -> None:
     limits.waiting_per_key = config.max_inflight_per_key
     limits.total_bytes = config.max_total_bytes
     http.body_max = config.max_body_bytes or BODY_MEMORY_MAX
+
+
+def set_pages(config: Config, pages: Pages) -> None:
+    """Know the port by the names that are configured, and trust the origins that are."""
+    pages.name_origins(config.cors_origin)
+    if config.http == DOOR_OFF:
+        return
+    address = parse_address(config.http)
+    # No page reaches a socket file but through a proxy, which goes by names of its own.
+    if isinstance(address, TcpAddress):
+        pages.name_hosts(address.host, config.public_host)
 
 
 def open_http(

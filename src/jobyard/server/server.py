@@ -27,7 +27,7 @@ from jobyard.journal.journal import Journal
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from jobyard.server.facts import InfoFacts, ProcessFacts
-from jobyard.server.http import ServerStopwatch, open_http, set_limits
+from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
@@ -141,7 +141,6 @@ class Server:
         self._bunqueue.webhooks.allows_private = config.allow_private_webhooks
         self._bunqueue.tokens = [one.encode() for one in config.auth_token.split(",") if one]
         self._bunqueue.guards_metrics = config.metrics_auth
-        self._bunqueue.origin = config.cors_origin
         self._bunqueue.requests_max = config.request_limit
         self._bunqueue.window_ms = config.request_window_ms
         self._bunqueue.idle_ms = config.frame_timeout_ms
@@ -151,6 +150,7 @@ class Server:
         topics.guards_probes = config.probe_auth
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
         set_limits(config, self._http, topics.limits)
+        set_pages(config, self._http.pages)
         self._glidemq = self._make_glidemq(facts, now_ms)
         self._entrances: dict[str, Entrance] = {
             "beanstalk": BeanstalkEntrance(door),

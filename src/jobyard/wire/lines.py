@@ -4,6 +4,7 @@
 `1_0` and ` 1 `, which the protocol refuses.
 """
 
+import re
 from typing import Final
 
 from librt.strings import BytesWriter
@@ -16,6 +17,9 @@ REFUSED: Final = -1
 
 _TUBE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+/;.$_()")
 _SPACES = b" \t\n\v\f\r"
+
+# A method in capitals with a target, anything with a version behind it, the header that comes next.
+_HTTP: Final = re.compile(rb"[A-Z]+ (?:/|\*|https?:)|[!-~]+ [!-~]+ HTTP/[0-9]|(?i:host:)")
 
 
 def parse_number(data: bytes, at: i64, end: i64, most: i64) -> tuple[i64, i64]:
@@ -91,6 +95,15 @@ def is_tube_name(name: bytes) -> bool:
     if not 1 <= len(name) <= TUBE_NAME_SIZE_MAX or name[0] == 45:
         return False
     return _TUBE_BYTES.issuperset(name)
+
+
+def is_http(line: bytes) -> bool:
+    """Tell whether a line belongs to an HTTP request.
+
+    A page on the web can make a browser send one to any port, with commands of this protocol in its
+    body: whoever reads such a line must not read on.
+    """
+    return _HTTP.match(line) is not None
 
 
 def write_number(out: BytesWriter, number: i64) -> None:

@@ -116,7 +116,7 @@ def test_who_is_gone_takes_no_job_along(doors: FourDoors, queue: str, letter: st
         peer.sendall(f"XREADGROUP GROUP workers w9 BLOCK 0 STREAMS {key} >\r\n".encode())
     else:
         body = '{"node":"w9","wait_ms":20000}'
-        head = f"POST /v0/topics/{queue}/claim HTTP/1.1\r\nHost: yard\r\n"
+        head = f"POST /v0/topics/{queue}/claim HTTP/1.1\r\nHost: localhost\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         peer.sendall((head + body).encode())
     await_waiting(doors, queue, 1)

@@ -294,7 +294,7 @@ NONSENSE = [
     b"watch \0\r\nwatch \xc3\xa4\r\n",
     b"put 0 0 1 5\r\nabcdeXY" + b"stats\r\n" * 100,
     b"put 0 0 1 5\r\nab\0cd\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"*1\r\n$4\r\nPING\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x55" * 500,
 ]

@@ -57,7 +57,7 @@ def test_answers_of_one_connection_keep_their_order(yard: HttpYard, api: Topics)
     asked = b""
     names = [b"careful", b"plain"] * 20
     for name in names:
-        asked += b"POST /v0/topics/%s HTTP/1.1\r\nHost: y\r\nContent-Length: %d\r\n" % (
+        asked += b"POST /v0/topics/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % (
             name,
             len(body),
         )

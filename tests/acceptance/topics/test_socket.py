@@ -22,7 +22,7 @@ class Talk:
         key = b64encode(b"0123456789abcdef").decode()
         lines = [
             "GET /v0/ws HTTP/1.1",
-            "Host: x",
+            "Host: localhost",
             "Connection: Upgrade",
             "Upgrade: websocket",
             "Sec-WebSocket-Version: 13",

@@ -137,7 +137,7 @@ def test_who_breaks_off_holds_nothing(yard: HttpYard, api: Topics) -> None:
     assert api.ask("PUT", "/v0/topics/q", {"type": "queue", "lease_ms": 60_000})[0] == 201
     write(api, "q", 1)
     worker = socket.create_connection(yard.address)
-    worker.sendall(b"GET /v0/topics/q/work?node=a HTTP/1.1\r\nHost: x\r\n\r\n")
+    worker.sendall(b"GET /v0/topics/q/work?node=a HTTP/1.1\r\nHost: localhost\r\n\r\n")
     heard = b""
     while b"event: job" not in heard:
         heard += worker.recv(65536)

@@ -28,6 +28,7 @@ from jobyard.sessions.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, Beansta
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
     CRLF,
+    is_http,
     is_tube_name,
     parse_id,
     parse_kick_bound,
@@ -183,9 +184,11 @@ class BeanstalkSession(Session, Holder):
         if end < 0:
             if size - at < LINE_SIZE_MAX:
                 return INCOMPLETE
+            self.is_finished = is_http(data[at : at + LINE_SIZE_MAX])
             self._mode = LONG_LINE
             return at
         if end - at > LINE_SIZE_MAX - 2:
+            self.is_finished = is_http(data[at:end])
             self._say(words.BAD_FORMAT)
             return end + 2
         line = data[at:end]
@@ -385,6 +388,7 @@ class BeanstalkSession(Session, Holder):
         """Run any command but put. Words are tried as beanstalkd does: as prefixes, in order."""
         found = words.find(line)
         if found is None:
+            self.is_finished = is_http(line)
             self._say(words.UNKNOWN_COMMAND)
             return
         word, code, shape = found
@@ -434,8 +438,7 @@ class BeanstalkSession(Session, Holder):
                 self._say(words.BAD_FORMAT)
                 return
             self._door.counts[words.KICK] += 1
-            kicked = kick(self._yard, self._used, bound, now_ms)
-            self._say(b"KICKED %d\r\n" % kicked)
+            self._say(b"KICKED %d\r\n" % kick(self._yard, self._used, bound, now_ms))
             return
         if code == words.RESERVE_WITH_TIMEOUT:
             # What follows is ignored, as in beanstalkd 1.13.
@@ -588,7 +591,5 @@ class BeanstalkSession(Session, Holder):
     def _say_yaml(self, text: str) -> None:
         """Answer with counts, which may show any record there is, waited for or not."""
         data = text.encode()
-        self.out.write(b"OK %d\r\n" % len(data))
-        self.out.write(data)
-        self.out.write(CRLF)
+        self.out.write(b"OK %d\r\n%b\r\n" % (len(data), data))
         self.awaits = max(self.awaits, self._yard.journal.newest())

@@ -52,9 +52,8 @@ class BunqueueDoor:
         self.is_draining: bool = False
         self.commands: dict[bytes, Command] = {}
         self.tokens: list[bytes] = []
-        # Whether scrapers must know one of them too, and whose pages may call over HTTP.
+        # Whether scrapers must know one of them too.
         self.guards_metrics: bool = False
-        self.origin: str = "*"
         # Requests of one connection in one window; 0 for no limit.
         self.requests_max: i64 = 0
         self.window_ms: i64 = 60_000

@@ -15,7 +15,7 @@ from jobyard.sessions.bunqueue.http_clerk import Clerks, read_object
 from jobyard.sessions.bunqueue.http_events import EventCounter, Hub
 from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page
 from jobyard.sessions.bunqueue.http_socket import SocketCounter
-from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, Row
+from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
 from jobyard.wire.http1 import parse_query
@@ -25,12 +25,6 @@ _BEARER: Final = "bearer "
 # Callers told apart in one window; all others beyond share one count.
 CALLERS_MAX: Final = 10_000
 ANYBODY: Final = ""
-
-_PREFLIGHT: Final = (
-    b"Access-Control-Allow-Methods: GET, POST, PUT, DELETE, OPTIONS\r\n"
-    b"Access-Control-Allow-Headers: Content-Type, Authorization\r\n"
-    b"Access-Control-Max-Age: 86400\r\n"
-)
 
 _REFUSAL: Final[Schema] = {
     "title": "BunqueueRefusal",
@@ -64,11 +58,6 @@ class BunqueueArea(Area):
 
     def __init__(self, door: BunqueueDoor) -> None:
         self.door = door
-        # A line of its own, whatever was set.
-        origin = "".join(door.origin.split()) or "null"
-        self._origin: bytes = f"Access-Control-Allow-Origin: {origin}\r\n".encode(
-            "ascii", "replace"
-        )
         self.clerks = Clerks(door)
         self.hub = Hub(self.clerks)
         self._window_ends_ms: i64 = 0
@@ -132,13 +121,13 @@ class BunqueueArea(Area):
         error = _WORDS.get(refused.code, str(refused))
         return json.dumps({"ok": False, "error": error}, separators=(",", ":")).encode()
 
-    def headers(self) -> bytes:
-        """Let pages of other origins read the answers."""
-        return self._origin
+    def is_open_to_options(self) -> bool:
+        """Answer OPTIONS on every path, as the original does."""
+        return True
 
-    def preflight(self) -> bytes:
-        """Let pages of other origins ask."""
-        return _PREFLIGHT
+    def is_guarded(self) -> bool:
+        """Tell whether nobody is served without a token."""
+        return len(self.door.tokens) > 0
 
     # -- for the description of the API --------------------------------------------------------
 
@@ -228,6 +217,7 @@ def _add_rows(routes: Routes, area: BunqueueArea) -> None:
                 row.pattern,
                 RowCounter(area.clerks, row).serve,
                 area,
+                is_change=row.command in TAKING,
                 summary=row.summary,
                 shape=shape,
             )

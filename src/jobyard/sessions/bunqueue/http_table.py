@@ -24,6 +24,9 @@ ANY_BODY: Final = 3
 # Puts right what HTTP says in other words: the fields of the command, and the query.
 Read = Callable[[dict[str, object], dict[str, str]], None]
 
+# Commands that change something and may be asked for by GET.
+TAKING: Final = ("PULL",)
+
 DASHBOARD_PAGE: Final = 100
 DASHBOARD_PAGE_MAX: Final = 500
 

@@ -304,6 +304,7 @@ class GlidemqSession(Session):
         if not self.is_known and not spec.is_open:
             raise Wrong(NO_AUTH)
         if not spec.takes(command.count()):
+            self.is_finished = _is_http(command)
             raise wrong_count(name.decode())
         self.last_command = name
         if self.queued is not None and name not in IMMEDIATE:
@@ -335,7 +336,7 @@ class GlidemqSession(Session):
             self._learn(call)
 
     def _refuse_unknown(self, command: Command, name: bytes) -> None:
-        if name in (b"POST", b"HOST:"):
+        if name in (b"POST", b"HOST:") or _is_http(command):
             # A browser that was made to send an HTTP request here; nothing it sends counts.
             self.is_finished = True
             return
@@ -479,3 +480,8 @@ class GlidemqSession(Session):
         if self._patience is not None:
             self.door.yard.disarm(self._patience)
         blocked.leave()
+
+
+def _is_http(command: Command) -> bool:
+    """Tell whether a command is the first line of an HTTP request."""
+    return command.count() == 3 and command.arg(2).startswith(b"HTTP/")

@@ -5,6 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.yard import Yard
+from jobyard.sessions.http.pages import Pages
 from jobyard.sessions.http.routes import Routes
 
 BODY_MAX: Final = 64 << 20
@@ -39,6 +40,7 @@ class HttpDoor:
         self.yard = yard
         self.routes = routes
         self.stopwatch = stopwatch
+        self.pages = Pages()
         self.body_max: i64 = BODY_MAX
         # Of requests that are not complete.
         self.held_bytes: i64 = 0

@@ -23,7 +23,10 @@ TOKEN: Final = "token"  # noqa: S105  the name of a parameter
 _DESCRIPTION: Final = (
     "Logs with cursors, lease queues, and bunqueue's own API. What is no proper HTTP/1.1 request is"
     " refused with 400, 408, 413, 414, 417, 431, 501 or 505 wherever it was meant for, and the"
-    " connection is closed. Every GET is a HEAD too, and OPTIONS tells the methods of a path."
+    " connection is closed. Every GET is a HEAD too, and OPTIONS tells the methods of a path. Where"
+    " no key or token is asked for, a Host that is no name of this server is refused with 421"
+    " (--public-host). Changes, streams and WebSockets of web pages of other origins are refused"
+    " with 403 (--cors-origin)."
 )
 _SECURITY: Final[dict[str, Schema]] = {
     BEARER: {

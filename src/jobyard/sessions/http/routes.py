@@ -32,13 +32,13 @@ class Area:
         """Return the body that says no."""
         raise NotImplementedError
 
-    def headers(self) -> bytes:
-        """Return the lines that stand in the head of every answer."""
-        return b""
+    def is_open_to_options(self) -> bool:
+        """Tell whether OPTIONS is answered alike on every path, known or not."""
+        return False
 
-    def preflight(self) -> bytes:
-        """Return what a browser is told before it asks; nothing if pages may not ask."""
-        return b""
+    def is_guarded(self) -> bool:
+        """Tell whether nobody is served without a key or token."""
+        return False
 
     # -- for the description of the API --------------------------------------------------------
 
@@ -131,6 +131,7 @@ class Route:
         *,
         action: str = "",
         is_stream: bool = False,
+        is_change: bool = False,
         summary: str = "",
         shape: Shape | None = None,
     ) -> None:
@@ -142,6 +143,8 @@ class Route:
         self.action = action
         # Answered with events for as long as the caller listens.
         self.is_stream = is_stream
+        # Changes something, whatever its method says.
+        self.is_change = is_change
         self.summary = summary
         self.shape = shape or Shape()
 

@@ -21,6 +21,7 @@ from jobyard.sessions.http.door import (
     LARGE_BODY,
     HttpDoor,
 )
+from jobyard.sessions.http.pages import PREFLIGHT, check_page, foreign
 from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
 from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
 from jobyard.wire.http1 import (
@@ -82,6 +83,11 @@ class HttpSession(Session):
         self.door = door
         self._reader = HttpReader(door.body_max)
         self._call: Call | None = None
+        # The head that was looked at last, and what it told: the origin of a page that is not
+        # trusted, and the lines that say who may read the answer.
+        self._sender: dict[str, str] = {}
+        self._stranger: str = ""
+        self._origin_lines: bytes = b""
         self._other: TakenOver | None = None
         # Came with the request that handed the connection over.
         self._early: bytes = b""
@@ -221,7 +227,7 @@ class HttpSession(Session):
                 refused.status,
                 area.refusal(refused),
                 JSON,
-                area.headers() + refused.headers,
+                refused.headers,
                 keep_alive=False,
                 is_head=False,
                 is_1_0=False,
@@ -279,6 +285,7 @@ class HttpSession(Session):
         self.is_finished = True
         self._stop_looking()
         self._hurry = None
+        self._sender = {}
         self.door.sessions_count -= 1
         self._weigh(0)
         self._reader.forget()
@@ -345,6 +352,9 @@ class HttpSession(Session):
         self._call = call
         self.regret = None
         try:
+            # Most send the same head again, and nothing new can be told from it.
+            if request.headers is not self._sender:
+                self._look_at_sender(request, area)
             self._dispatch(call, segments)
         except HttpRefused as refused:
             self._refuse(call, refused)
@@ -356,13 +366,25 @@ class HttpSession(Session):
             # Whatever else a verb refuses, in its own words.
             self._refuse(call, HttpRefused(400, "invalid_request", str(refused)))
 
+    def _look_at_sender(self, request: HttpRequest, area: Area) -> None:
+        """Find out by its head whether a request comes from a page, and from which."""
+        pages = self.door.pages
+        self._sender = {}
+        self._stranger = ""
+        self._origin_lines = b""
+        host = request.headers.get("host", "")
+        # Who knows a key is no page that was made to look like one of ours.
+        if host and not area.is_guarded():
+            pages.check_host(host)
+        self._stranger = pages.stranger(request)
+        self._origin_lines = pages.lines(request)
+        self._sender = request.headers
+
     def _dispatch(self, call: Call, segments: list[str] | None) -> None:
         if segments is None:
             raise HttpRefused(400, "invalid_request", "the path is malformed")
         method = call.request.method
-        preflight = call.area.preflight() if method == "OPTIONS" else b""
-        if preflight:
-            call.answer(204, b"", "", preflight)
+        if method == "OPTIONS" and self._answer_preflight(call):
             return
         node = self.door.routes.node(segments, call.params)
         if node is None:
@@ -372,8 +394,20 @@ class HttpSession(Session):
             self._other_method(call, node)
             return
         call.route = route
+        if self._stranger:
+            check_page(self._stranger, call.request, route)
         route.area.admit(call, route)
         route.serve(call)
+
+    def _answer_preflight(self, call: Call) -> bool:
+        """Tell a browser what pages of its origin may ask; False if it does not want to know."""
+        if self._stranger and call.header("access-control-request-method"):
+            raise foreign(self._stranger)
+        is_asked = self.door.pages.may_preflight(call.request)
+        if is_asked or call.area.is_open_to_options():
+            call.answer(204, b"", "", PREFLIGHT)
+            return True
+        return False
 
     def _other_method(self, call: Call, node: Node) -> None:
         methods = allowed_methods(node)
@@ -394,7 +428,8 @@ class HttpSession(Session):
     ) -> None:
         """Write the answer to a call, and be ready for the next."""
         request = call.request
-        headers = _area_of(call).headers() + headers
+        if self._origin_lines:
+            headers = self._origin_lines + headers
         is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
         # Behind a request for another protocol nothing is read as HTTP any more.
         keep_alive = request.keep_alive and not request.is_upgrade and not is_last
@@ -413,7 +448,8 @@ class HttpSession(Session):
 
     def write_stream_head(self, call: Call, content_type: str, headers: bytes) -> None:
         """Write the head of an answer whose body comes bit by bit."""
-        headers = _area_of(call).headers() + headers
+        if self._origin_lines:
+            headers = self._origin_lines + headers
         self.out.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
             # Only the head was asked for.

@@ -78,6 +78,10 @@ class TopicsArea(Area):
             error["detail"] = refused.detail
         return json.dumps({"error": error}, separators=(",", ":")).encode()
 
+    def is_guarded(self) -> bool:
+        """Tell whether nobody is served without a key."""
+        return len(self.door.keys) > 0
+
     def name(self) -> str:
         """Return what the API is called."""
         return "topics"

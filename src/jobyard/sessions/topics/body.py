@@ -45,7 +45,6 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
         _check_type(call)
         _check_encoding(call.header("content-encoding"))
     else:
-        _check_origin(call)
         body = EMPTY
     if len(body) > most:
         raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
@@ -88,17 +87,8 @@ def _check_type(call: Call) -> None:
     if ";" in kind:
         kind = kind[: kind.index(";")]
     kind = kind.strip().lower()
-    if kind == _FORM:
-        _check_origin(call)
-    elif kind != JSON:
+    if kind not in (JSON, _FORM):
         raise HttpRefused(415, "unsupported_media_type", f"the body must be {JSON}")
-
-
-def _check_origin(call: Call) -> None:
-    """Refuse what any page of another site can make a browser send without asking here first."""
-    origin = call.header("origin")
-    if origin and origin.partition("://")[2] != call.header("host"):
-        raise HttpRefused(415, "unsupported_media_type", f"pages of other sites must send {JSON}")
 
 
 def _check_encoding(encoding: str) -> None:

@@ -41,9 +41,6 @@ class Plain(Area):
     def refusal(self, refused: HttpRefused) -> bytes:
         return f"{refused.code}: {refused}".encode()
 
-    def headers(self) -> bytes:
-        return b"X-Area: plain\r\n"
-
 
 class Later(Pending):
     """A call that is answered when the test says so."""
@@ -162,7 +159,6 @@ def test_a_request_is_answered_and_the_next_may_come() -> None:
     site = Site()
     answer = site.say(get("/hello/a%20b"))
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"X-Area: plain\r\n" in answer
     assert b"Content-Length: 9\r\n" in answer
     assert body_of(answer) == b"GET a b 0"
     assert not site.session.is_finished
