@@ -63,7 +63,7 @@ class GlideKeys(GlideState):
 
     def same_fields(self, ask: Ask, answer: Answer, job: GlideJob) -> None:
         """See that a job is shown as it is."""
-        self._same_table(ask, answer, job.shown(self.wall_offset))
+        self._same_table(ask, answer, self.shown(job))
 
     def _same_table(self, ask: Ask, answer: Answer, wanted: dict[bytes, bytes]) -> None:
         if not isinstance(answer, list):
@@ -89,7 +89,7 @@ class GlideKeys(GlideState):
             side.value.update(ask.fields)
             side.batch = self.batch
             return self.batch
-        known = job.shown(self.wall_offset)
+        known = self.shown(job)
         self.expect(ask, answer, sum(name not in known for name in ask.fields))
         for name, value in ask.fields.items():
             if name == b"data":
@@ -126,7 +126,7 @@ class GlideKeys(GlideState):
             assert isinstance(value, dict)
             self.expect(ask, answer, value.get(ask.value))
             return 0
-        return self.told(ask, answer, job.shown(self.wall_offset).get(ask.value), job)
+        return self.told(ask, answer, self.shown(job).get(ask.value), job)
 
     def _log(self, ask: Ask, answer: Answer) -> int:
         job = self.find(ask.queue, ask.id)

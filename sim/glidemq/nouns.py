@@ -238,6 +238,7 @@ class GlideJob:
             began = self.started or began
         if began:
             fields[b"processedOn"] = b"%d" % (began + wall_offset)
+            fields[b"lastActive"] = fields[b"processedOn"]
         if self.held is not None:
             fields[b"processedOn"] = b"%d" % (self.held.since + wall_offset)
             fields[b"lastActive"] = b"%d" % (self.held.beat + wall_offset)

@@ -108,6 +108,22 @@ class GlideState:
             return not before
         return self._fronts.get((job.queue, job.wish.lane)) == job.number
 
+    def is_parked(self, job: GlideJob) -> bool:
+        """Tell whether a ready job waits for others of its key, of whom none may start."""
+        if not job.wish.lane or job.state != READY or job.shelf == STAGED or self.is_standing(job):
+            return False
+        new = [
+            other for other in self.lane_of(job) if other.state == READY and not other.deliveries
+        ]
+        return job.deliveries > 0 or not any(self.is_standing(other) for other in new)
+
+    def shown(self, job: GlideJob) -> dict[bytes, bytes]:
+        """Return a job as the hash that clients read."""
+        fields = job.shown(self.wall_offset)
+        if fields[b"state"] == b"waiting" and self.is_parked(job):
+            fields[b"state"] = b"group-waiting"
+        return fields
+
     def advance(self, job: GlideJob) -> None:
         """Let the next of a key go of which several may run; it keeps its turn once it has it."""
         if not job.wish.lane or job.wish.concurrency <= 1:

@@ -35,7 +35,7 @@ from jobyard.model.job import (
     READY,
     Job,
 )
-from jobyard.model.lane import lane_of, part_of
+from jobyard.model.lane import lane_of
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import BACKOFF_PLAIN, LIFO, Policy
 from jobyard.model.queue import Book, Holder, Queue, Terms
@@ -411,10 +411,7 @@ def _ready_state(job: Job) -> str:
         is_new = job.delay_ms == 0 and job.deliveries == 0
         return "prioritized" if job.rank > 0 and is_new else "delayed"
     lane = lane_of(job.extra)
-    if lane is None or lane.pos < 0 or part_of(job).is_standing:
-        return "waiting"
-    # Behind others it waits as in any line; what time holds back waits apart.
-    return "group-waiting"
+    return "waiting" if lane is None or not lane.is_parked(job) else "group-waiting"
 
 
 def opts_of(job: Job) -> bytes:

@@ -146,6 +146,15 @@ class Lane(Item):
         job.sort_key = part.order + (_STARTED if job.deliveries > 0 else 0)
         self.waiting.push(job)
 
+    def is_parked(self, job: Job) -> bool:
+        """Tell whether the lane lets nobody start, or go on, and a ready job waits for that.
+
+        Behind one that may start the others wait as in any line.
+        """
+        if part_of(job).is_standing:
+            return False
+        return self.front is None or job.deliveries > 0
+
     # -- when they may start ------------------------------------------------------------------
 
     def is_held_by_others(self, job: Job) -> bool:

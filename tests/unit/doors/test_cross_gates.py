@@ -28,10 +28,10 @@ def nothing_to_take(doors: Crossing) -> bool:
 
 
 def shown_paused(doors: Crossing) -> tuple[bool, bool, bool]:
-    meta = doors.glide.client.ask("HGETALL", doors.glide.key("meta"))
+    paused = doors.glide.client.ask("HGET", doors.glide.key("meta"), "paused")
     return (
         doors.bun.ok("IsPaused", queue=QUEUE)["paused"],
-        b"paused" in meta,
+        paused == b"1",
         int(doors.bean.of_tube("pause")) > 0,
     )
 

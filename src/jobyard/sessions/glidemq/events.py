@@ -39,6 +39,8 @@ class Ring:
     def __init__(self) -> None:
         self.entries: list[StreamEntry] = []
         self.last_id: StreamId = FIRST_ID
+        # Whether it counts as a stream: once anything was told, until it is deleted.
+        self.is_there: bool = False
         self.readers: list[StreamReader] = []
         # How many milliseconds the jobs took that were done, and those that failed for good.
         self.done_ms = Meter()
@@ -49,6 +51,7 @@ class Ring:
     def add(self, entry_id: StreamId, fields: list[bytes]) -> None:
         """Add an event whose id is greater than the last."""
         self.last_id = entry_id
+        self.is_there = True
         entries = self.entries
         entry = StreamEntry(entry_id, fields)
         entries.append(entry)

@@ -226,7 +226,9 @@ def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:
     if started_ms == 0 and extra.failures is not None:
         started_ms = extra.failures[-1].started_ms
     if started_ms > 0:
-        found += (b"processedOn", number(started_ms + offset_ms))
+        began = number(started_ms + offset_ms)
+        # Signs of life are not remembered, but that there was one is.
+        found += (b"processedOn", began, b"lastActive", began)
 
 
 def _lay_over(found: list[bytes], job: Job, overlay: dict[bytes, bytes]) -> None:

@@ -41,6 +41,8 @@ from jobyard.sessions.glidemq.projection_sets import (
     list_count,
     list_items,
     list_jobs,
+    parked_count,
+    parked_jobs,
     rank_of,
     repeats,
     resting_jobs,
@@ -269,6 +271,24 @@ class ListKey(Part):
     def delete(self) -> bool:
         """Remove all jobs that stand there."""
         return remove_jobs(self._yard, list_jobs(self._queue, self._place), self._now_ms) > 0
+
+
+@final
+class ParkedKey(Part):
+    """Jobs that wait for others of their ordering key."""
+
+    def is_there(self) -> bool:
+        """Tell whether any does."""
+        return self.items_count() > 0
+
+    def items_count(self) -> i64:
+        """Return how many do."""
+        return parked_count(self._queue, self._place.rest)
+
+    def items(self, start: i64, end: i64) -> list[bytes]:
+        """Return the ids of some of them, the next to start first."""
+        jobs = parked_jobs(self._queue, self._place.rest)[start:end]
+        return [glide.id_bytes(job) for job in jobs]
 
 
 class SortedPart(Part):

@@ -350,6 +350,33 @@ def lane_jobs(shelves: Shelves, shelf: i64, most: i64) -> list[Job]:
     return found
 
 
+def parked_jobs(queue: Queue, key: str) -> list[Job]:
+    """Return the jobs of an ordering key that wait for others of it, the next to start first."""
+    shelves = shelves_of(queue)
+    lane = None if shelves is None else shelves.lanes.get(key)
+    found: list[Job] = []
+    if lane is None:
+        return found
+    for item in lane.waiting.items:
+        assert isinstance(item, Job)
+        if item.shelf != STAGED and lane.is_parked(item):
+            found.append(item)
+    found.sort(key=_turn_of)
+    return found
+
+
+def parked_count(queue: Queue, key: str) -> i64:
+    """Return how many jobs of an ordering key wait for the others of it."""
+    shelves = shelves_of(queue)
+    lane = None if shelves is None else shelves.lanes.get(key)
+    if shelves is None or lane is None:
+        return 0
+    if lane.front is None and shelves.staged_count == len(shelves.staged.items):
+        # None of those that wait here is to be promoted first.
+        return len(lane.waiting.items)
+    return len(parked_jobs(queue, key))
+
+
 def _turn_of(job: Job) -> tuple[int, int]:
     return job.sort_key, job.stamp
 

@@ -88,18 +88,24 @@ class StreamKey(Keyed):
     """Jobs that stand in the stream of a queue, and those taken from there."""
 
     def __init__(
-        self, yard: Yard, name: str, husks: Husks, now_ms: i64, *, has_group: bool
+        self,
+        yard: Yard,
+        name: str,
+        husks: Husks,
+        now_ms: i64,
+        groups: dict[str, dict[str, int]],
     ) -> None:
         self._yard = yard
         self._name = name
         self._queue: Queue | None = yard.queues.get(name)
         self._husks = husks
-        self._has_group: bool = has_group
+        self._groups = groups
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
         """Return that it is a stream, if there is an entry or somebody made the group."""
-        is_made = self._has_group or (self._queue is not None and is_subscribed(self._queue))
+        is_made = self._name in self._groups
+        is_made = is_made or (self._queue is not None and is_subscribed(self._queue))
         return STREAM if is_made or self.entries_count() > 0 else NO_KIND
 
     def entries_count(self) -> i64:
@@ -161,11 +167,13 @@ class StreamKey(Keyed):
         remove_jobs(self._yard, ready[: int(count)], self._now_ms)
 
     def delete(self) -> bool:
-        """Remove all jobs in it, those that run at this door included, and all subscriptions."""
+        """Remove all jobs in it, those that run at this door included, and all groups."""
         queue = self._queue
-        if queue is None:
-            return self._has_group
         is_there = self.kind() != NO_KIND
+        # Who still reads as one of them is noted again with the next reading.
+        self._groups.pop(self._name, None)
+        if queue is None:
+            return is_there
         drop_audience(self._yard, queue)
         return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or is_there
 
@@ -192,8 +200,9 @@ class EventsKey(Keyed):
         return self._events.rings.get(self._name)
 
     def kind(self) -> i64:
-        """Return that it is a stream, once anybody has asked for it."""
-        return NO_KIND if self._ring() is None else STREAM
+        """Return that it is a stream, once anything was told."""
+        ring = self._ring()
+        return STREAM if ring is not None and ring.is_there else NO_KIND
 
     def entries_count(self) -> i64:
         """Return how many events there are."""
@@ -249,10 +258,11 @@ class EventsKey(Keyed):
     def delete(self) -> bool:
         """Forget all events."""
         ring = self._ring()
-        is_there = ring is not None and bool(ring.entries)
-        if ring is not None:
-            ring.entries.clear()
-        return is_there
+        if ring is None or not ring.is_there:
+            return False
+        ring.entries.clear()
+        ring.is_there = False
+        return True
 
     def watch(self, reader: StreamReader) -> None:
         """Tell somebody of every new event."""

@@ -24,6 +24,7 @@ from jobyard.sessions.glidemq.projection_keys import (
     MetricsKey,
     NoPart,
     NumberKey,
+    ParkedKey,
     RestKey,
     ScheduledKey,
 )
@@ -85,8 +86,7 @@ class QueueProjections(Projections):
             job = None if queue is None else glide.find(yard, queue, place.rest)
             return _job_key(yard, job, place, now_ms)
         if part == places.STREAM:
-            has_group = place.queue_name in self._groups
-            return StreamKey(yard, place.queue_name, self._husks, now_ms, has_group=has_group)
+            return StreamKey(yard, place.queue_name, self._husks, now_ms, self._groups)
         if part == places.EVENTS:
             return EventsKey(self._events, place)
         return self._part(queue, place, now_ms)
@@ -185,6 +185,8 @@ def _part(yard: Yard, queue: Queue, place: Place, now_ms: i64) -> Keyed:
         return ScheduledKey(ZSET, yard, queue, place, now_ms)
     if part in (places.PRIORITY, places.LIFO):
         return ListKey(LIST, yard, queue, place, now_ms)
+    if part == places.GROUPQ:
+        return ParkedKey(LIST, yard, queue, place, now_ms)
     if part in (places.ORDERING, places.GROUP):
         return LaneKey(HASH, yard, queue, place, now_ms)
     return FewKey(ZSET, yard, queue, place, now_ms)

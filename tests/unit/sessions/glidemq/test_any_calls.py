@@ -183,8 +183,13 @@ def test_a_restart_shows_the_same(seed: int) -> None:
         after = shown(caller.library)
         assert after.keys() == before.keys()
         for job_id, fields in before.items():
-            if fields["state"] != "active":
-                assert after[job_id] == fields
+            if fields["state"] == "active":
+                continue
+            if fields["state"] == "group-waiting":
+                # Leases end with a restart, and so does what a worker asked of a lane.
+                fields["state"] = after[job_id]["state"]
+                assert fields["state"] in ("waiting", "group-waiting")
+            assert after[job_id] == fields
 
 
 def shown(library: Library) -> dict[str, dict[str, str]]:

@@ -68,7 +68,7 @@ def test_a_run_that_goes_well(library: Library) -> None:
     library.complete(job_id, entry, '{"n":1}')
     assert standing(library, "1") == {
         "state": "completed", "attemptsMade": "0", "delay": "0", "processedOn": began,
-        "finishedOn": str(library.ts()), "returnvalue": '{"n":1}',
+        "finishedOn": str(library.ts()), "returnvalue": '{"n":1}', "lastActive": began,
     }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_a_retry_keeps_the_delay_as_asked_and_tells_of_the_last_run(library: Lib
     assert library.fail(job_id, entry, "boom", attempts=3, backoff=700) == b"retrying"
     assert standing(library, "1") == {
         "state": "delayed", "attemptsMade": "1", "delay": "5000", "processedOn": began,
-        "failedReason": "boom",
+        "failedReason": "boom", "lastActive": began,
     }  # fmt: skip
     library.site.tick(700)
     library.promote()
@@ -114,12 +114,13 @@ def test_the_last_failure_and_being_brought_back(library: Library) -> None:
     assert library.fail("1", "", "boom") == b"failed"
     assert standing(library, "1") == {
         "state": "failed", "attemptsMade": "1", "delay": "0", "processedOn": began,
-        "finishedOn": str(library.ts()), "failedReason": "boom",
+        "finishedOn": str(library.ts()), "failedReason": "boom", "lastActive": began,
     }  # fmt: skip
     library.site.tick(5)
     library.call("retryJobs", ["failed", "scheduled", "events", "id"], 0, library.ts())
     assert standing(library, "1") == {
         "state": "delayed", "attemptsMade": "0", "delay": "0", "processedOn": began,
+        "lastActive": began,
     }  # fmt: skip
     score = int(library.client.ask("ZSCORE", library.key("scheduled"), "1"))
     assert score == (2 << 42) + library.ts()

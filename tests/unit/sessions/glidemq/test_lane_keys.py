@@ -33,7 +33,7 @@ def test_a_sequence_is_numbered_and_run_one_by_one(library: Library) -> None:
     [first] = library.read(count=5)
     assert table(library, "group:s") == {"maxConcurrency": "1", "active": "1", "nextSeq": "2"}
     assert library.client.ask("HGET", library.key("meta"), "orderdone:s") == b"0"
-    assert library.client.ask("ZCARD", library.key("groupq:s")) == 0
+    assert library.client.ask("LLEN", library.key("groupq:s")) == 1
     library.complete(*first)
     assert library.client.ask("HGET", library.key("meta"), "orderdone:s") == b"1"
     assert [job_id for job_id, _ in library.read(count=5)] == ["2"]
