@@ -17,6 +17,10 @@ class NotFound(Refused):
     """There is no such job or queue, or not in a state the verb applies to."""
 
 
+class BodyDamaged(Refused):
+    """What the disk gives for the body of a job is not what was put, so it is not given out."""
+
+
 class NotHeld(Refused):
     """The caller does not hold the lease it wants to end or renew."""
 

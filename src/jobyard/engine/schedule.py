@@ -498,6 +498,9 @@ def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> Wish 
     if extra is None or not extra.marks or crons is None or crons.counsel is None:
         return None
     body = yard.bodies.fetch(job)
+    if body is None and job.lease is not None:
+        # Damaged since the worker got it.
+        body = job.lease.body
     wish = None if body is None else crons.counsel.successor(job, body, now_ms)
     if wish is None:
         return None

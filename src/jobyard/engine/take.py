@@ -15,9 +15,10 @@ from jobyard.engine.kept import keep_lease
 from jobyard.engine.shelving import reopen, stand, step_down
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
+from jobyard.journal.damage import CORRUPT as CORRUPT_TEXT
 from jobyard.journal.record import CORRUPT, DUE_SET, FAILED, RANKED
 from jobyard.model.end import End
-from jobyard.model.extra import REASON, TTL_OVER, Extra, Fields
+from jobyard.model.extra import DAMAGED, REASON, TTL_OVER, Extra, Fields
 from jobyard.model.job import BEANSTALK, DEAD, DELAYED, GLIDE, READY, TOPICS, Job
 from jobyard.model.lane import lane_of
 from jobyard.model.limits import NEVER_MS
@@ -383,8 +384,18 @@ def _set_aside(yard: Yard, job: Job, now_ms: i64) -> None:
     if job.state == DEAD:
         return
     move = End(job, CORRUPT, DEAD)
-    yard.journal.append_move(job, move, now_ms)
-    yard.apply_move(job, move, now_ms)
+    fields = Fields()
+    fields.numbers(REASON, (DAMAGED,), CORRUPT_TEXT.encode())
+    move.news = fields.done()
+    job.more()
+    yard.move(job, move, now_ms)
+    if yard.bus.is_on:
+        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event.error = CORRUPT_TEXT
+        event.reason = DAMAGED
+        event.is_final = True
+        event.is_dead = True
+        yard.bus.tell(event)
 
 
 def wait(

@@ -118,8 +118,7 @@ class Bodies:
         body = self._read(job)
         if len(body) == size and crc32(body) == job.crc:
             return body
-        where = f"{segment_name(job.place >> 32)} at offset {job.place & 0xFFFFFFFF}"
-        self._journal.damages.note_body(job.id, where)
+        self._journal.damages.note_body(job.id, place_text(job))
         return None
 
     def _read(self, job: Job) -> bytes:
@@ -134,3 +133,8 @@ class Bodies:
         if not self._journal.is_readable(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size)):
             return None
         return self._read(job).ljust(int(job.size), b"\0")
+
+
+def place_text(job: Job) -> str:
+    """Return where the body of a job lies, as an operator would look for it."""
+    return f"{segment_name(job.place >> 32)} at offset {job.place & 0xFFFFFFFF}"

@@ -10,6 +10,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+# What clients are told of a job whose body is damaged, wherever they ask.
+CORRUPT: Final = "corrupt: the data of this job is damaged on disk"
+
 # Places that are remembered of each kind, and stories that wait to be logged.
 PLACES_MAX: Final = 10_000
 STORIES_MAX: Final = 100

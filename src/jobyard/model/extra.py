@@ -57,6 +57,7 @@ TTL_OVER: Final = 4
 WORKER_LOST: Final = 5
 UNKNOWN: Final = 6
 LAID_ASIDE: Final = 7
+DAMAGED: Final = 8
 
 # How a member of a flow stands.
 OPEN: Final = 0

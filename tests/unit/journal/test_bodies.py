@@ -106,7 +106,7 @@ def test_a_damaged_body_cannot_be_taken_by_id_or_peeked_at() -> None:
     job = site.yard.jobs.all()[0]
     storage.flip(site.journal.hot.name, job.place & 0xFFFFFFFF, 0)
     client = site.connect()
-    assert client.say(b"peek 1\r\n") == b"NOT_FOUND\r\n"
+    assert client.say(b"peek 1\r\n") == b"INTERNAL_ERROR\r\n"
     with pytest.raises(NotFound):
         take_job(site.yard, 1, client.book, TERMS, site.now_ms)
     assert job.state == DEAD

@@ -582,9 +582,10 @@ class BeanstalkSession(Session, Holder):
         self.awaits = max(self.awaits, job.batch)
 
     def _found(self, job: object) -> None:
-        body = self._yard.bodies.fetch(job) if isinstance(job, Job) else None
-        if body is None or not isinstance(job, Job):
+        if not isinstance(job, Job):
             self._say(words.NOT_FOUND)
+        elif (body := self._yard.bodies.fetch(job)) is None:
+            self._say(words.INTERNAL_ERROR)
         else:
             self._say_job(b"FOUND ", job, body)
 

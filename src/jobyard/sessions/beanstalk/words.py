@@ -11,6 +11,8 @@ from mypy_extensions import i64
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
+# There is such a job, as stats-job says too, but its body is damaged on disk.
+INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
 OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 

@@ -14,6 +14,7 @@ from jobyard.engine.queues import open_queue, set_settings, settings_of
 from jobyard.errors import Refused, YardFull
 from jobyard.model.extra import (
     ATTEMPTS_USED,
+    DAMAGED,
     EXPLICIT,
     STALLED,
     TIMED_OUT,
@@ -52,12 +53,16 @@ REASONS: Final = {
     WORKER_LOST: "worker_lost",
     UNKNOWN: "unknown",
 }
+# Nor is this one: what the disk gives for its data is not what was pushed.
+CORRUPT: Final = "corrupt"
 # Not a reason of the original: a client of beanstalk laid the job aside.
 BURIED: Final = "buried"
 
 
 def reason_text(outcome: Outcome) -> str:
     """Return why a job is dead, in the words of the protocol."""
+    if outcome.reason == DAMAGED:
+        return CORRUPT
     if not counts_attempts(outcome.job.family):
         return BURIED
     return REASONS.get(outcome.reason, BURIED)

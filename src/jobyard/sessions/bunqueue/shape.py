@@ -11,6 +11,7 @@ from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
 
 from jobyard.engine.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
+from jobyard.journal.damage import CORRUPT
 from jobyard.model.extra import OPEN, Extra
 from jobyard.model.job import (
     BLOCKED,
@@ -53,7 +54,6 @@ from jobyard.wire.msgpack_read import read_fields
 from jobyard.wire.msgpack_write import (
     Raw,
     begin_frame,
-    encode,
     end_frame,
     write_array,
     write_ascii,
@@ -182,9 +182,13 @@ def created_ms(door: BunqueueDoor, job: Job) -> i64:
 
 
 def write_job(
-    out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes, more: dict[str, object] | None
+    out: BytesWriter,
+    door: BunqueueDoor,
+    job: Job,
+    body: bytes | None,
+    more: dict[str, object] | None,
 ) -> None:
-    """Write a whole job, with `more` fields if given."""
+    """Write a whole job, with `more` fields if given; without a body, which is damaged then."""
     extra = job.extra
     parts: dict[str, object] | None = None if extra is None else _rare_parts(job, extra)
     count: i64 = _OWN_FIELDS + _POLICY_FIELDS + _RARE_FIELDS
@@ -199,7 +203,7 @@ def write_job(
         out.write(_inner(more))
 
 
-def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> None:
+def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes | None) -> None:
     extra = job.extra
     if extra is not None and has_own_name(job):
         out.write(b"\xa2id")
@@ -211,7 +215,10 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes) -> N
     out.write(b"\xa5queue")
     write_text(out, job.queue.name)
     out.write(b"\xa4data")
-    out.write(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
+    if body is None:
+        write_nil(out)
+    else:
+        out.write(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     out.write(b"\xa8priority")
     write_int(out, shown_priority(job))
     # The form of a float64, cb, stands with the key before it.
@@ -368,11 +375,15 @@ def job_value(door: BunqueueDoor, job: Job) -> Raw:
             if outcome.error:
                 failed = outcome.error
             result = result_of(job, outcome.result)
+    body = door.yard.bodies.fetch(job)
+    if body is None:
+        # Never told as if the job had no data.
+        more["corrupt"] = True
+        failed = CORRUPT
     more["returnvalue"] = result
     more["failedReason"] = failed
     out = BytesWriter()
-    body = door.yard.bodies.fetch(job)
-    write_job(out, door, job, body if body is not None else encode(None), more)
+    write_job(out, door, job, body, more)
     return Raw(out.getvalue())
 
 

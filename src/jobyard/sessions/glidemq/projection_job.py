@@ -11,6 +11,8 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide
 from jobyard.engine.yard import Yard
+from jobyard.errors import BodyDamaged
+from jobyard.journal.damage import CORRUPT
 from jobyard.model.extra import DROPPED, OPEN, Extra
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
@@ -107,12 +109,15 @@ def _given_fields(yard: Yard, job: Job, *, with_data: bool) -> list[bytes]:
 
 
 def data_of(yard: Yard, job: Job) -> bytes:
-    """Return the data of a job: as it was given, or as JSON where another door took it in."""
+    """Return the data of a job: as it was given, or as JSON where another door took it in.
+
+    BodyDamaged if it cannot be read back: an empty text would be taken for the data.
+    """
     body = job.body
     if body is None:
         body = yard.bodies.fetch(job)
     if body is None:
-        return b""
+        raise BodyDamaged(CORRUPT)
     return body if job.family == GLIDE else to_json(i64(job.codec), body)
 
 

@@ -10,6 +10,8 @@ from mypy_extensions import i64
 from jobyard.engine import claims
 from jobyard.engine.claim_setup import config_of, roster_of
 from jobyard.engine.logs import gap, gap_reason
+from jobyard.errors import TextDamaged
+from jobyard.journal.bodies import place_text
 from jobyard.model.job import JSON, Job
 from jobyard.model.log import RECREATED, LogPage, LogQuery
 from jobyard.sessions.topics.answers import put_int
@@ -85,9 +87,12 @@ def _add_job(door: TopicsDoor, page: LogPage, job: Job, query: LogQuery, left: i
             return left
     if page.count >= query.limit:
         return -1
-    body = door.yard.bodies.fetch(job)
+    body = door.yard.bodies.fetch(job) if query.include_data else b""
     if body is None:
-        return left
+        # As with the text of a log: the page ends before it, or fails where it would begin with it.
+        if page.count == 0 and page.tombstone is None:
+            raise TextDamaged(int(job.key), int(job.key), place_text(job))
+        return -1
     record = _record(door, job, body, query)
     if page.count > 0 and len(record) > left:
         return -1

@@ -122,12 +122,23 @@ class JobWait(Alarm, Pending, QueueReader):
             return
         if self._query.from_seq == queue.next_seq - 1:
             return
-        page = page_of_jobs(self._door, queue, self._query)
+        page = self._read()
+        if page is None:
+            return
         if page.count == 0 and page.tombstone is None:
             self._query.from_seq = page.next_from_seq
             return
         answer_page(self._call, queue.name, page)
         self._leave()
+
+    def _read(self) -> LogPage | None:
+        """Return what there is now; None if that is damaged, which was answered then."""
+        try:
+            return page_of_jobs(self._door, self._queue, self._query)
+        except TextDamaged as damage:
+            self._call.answer_refusal(corrupt(damage))
+            self._leave()
+            return None
 
     def ring(self, now_ms: i64) -> None:
         """Answer that nothing came."""
@@ -135,9 +146,10 @@ class JobWait(Alarm, Pending, QueueReader):
 
     def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Answer with what there is."""
-        page = page_of_jobs(self._door, self._queue, self._query)
-        answer_page(self._call, self._queue.name, page)
-        self._leave()
+        page = self._read()
+        if page is not None:
+            answer_page(self._call, self._queue.name, page)
+            self._leave()
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Wait no more."""
