@@ -78,6 +78,13 @@ class Boot:
         self.late: LateSync | None = None
         self._synced_ms = now_ms
 
+    def finish_tasks(self, now_ms: int) -> bool:
+        """Let long work come to its end, as turns with nothing else in them would; tell of any."""
+        has_any = self.yard.tasks.count() > 0
+        while self.yard.tasks.go_on(now_ms):
+            pass
+        return has_any
+
     def is_sync_due(self, now_ms: int) -> bool:
         """Tell whether class os owes the disk a sync."""
         journal = self.journal

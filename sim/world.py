@@ -405,6 +405,7 @@ class World:
 
         `opened` is the batch that was open before the yard acted.
         """
+        self.boot.finish_tasks(self.now_ms())
         self._note_refusals()
         stirred = list(self.boot.stirred)
         self.boot.stirred.clear()

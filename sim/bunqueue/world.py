@@ -309,6 +309,7 @@ class BunWorld(World):
         self, line: BunConnection | None, ask: Ask | None, also: Callable[[], None] | None
     ) -> None:
         """Compare what was said with what the model allows."""
+        self.boot.finish_tasks(self.now_ms())
         self._is_changed = True
         self._note_refusals()
         stirred = list(self.boot.stirred)

@@ -261,6 +261,7 @@ class GlideWorld(BunWorld):
 
     def _hear(self) -> None:
         """Compare what RESP clients are told with what the model allows."""
+        self.boot.finish_tasks(self.now_ms())
         model = self.glide
         acting = self._acting
         self._set_time()

@@ -206,6 +206,8 @@ class TopicsWorld(BunWorld):
 
     def _hear(self, acting: HttpLine | None, first: Callable[[], None]) -> None:
         """Compare what HTTP clients are told with what the model allows."""
+        if self.boot.finish_tasks(self.now_ms()) and acting is not None:
+            acting.session.resume(self.now_ms())
         model = self.topics
         journal = self.boot.journal
         model.now = self.now_ms()

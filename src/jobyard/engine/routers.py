@@ -2,38 +2,46 @@
 
 Copies are records like all others and lie in the batch of what they are copies of: whoever sees the
 one finds the other, and a crash takes both or none. So nothing is written down about how far a
-router has come, unless its destination takes no more: then it is behind, the cursor is written down
-with every copy, and it is tried again until it has caught up. What its source lets go of meanwhile
-is not passed on. So it is, for a moment, with records that are appended in the midst of a verb:
-copies may become jobs, and nobody can be served from within serving.
+router has come, unless it falls behind: then the cursor is written down with every copy until it
+has caught up. It does where its destination takes no more, and is tried again; where there is more
+to copy than a turn has room for, and is late: it goes on in slices, in order, as the yard has time;
+and for a moment with records that are appended in the midst of a verb: copies may become jobs, and
+nobody can be served from within serving. What its source lets go of meanwhile is not passed on, but
+for jobs that are ended before late routers have come to them.
 
 Invariant: a router that is not behind has passed on all there is in its source.
 """
 
-import json
+from bisect import bisect_left
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine import claims, logs
+from jobyard.engine import claims
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import roster_of, stock_of
 from jobyard.engine.log_read import Rows, rows_after
+from jobyard.engine.router_delivery import copy_of, deliver
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.entry import ROUTER
 from jobyard.model.job import JSON
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.log import LogTopic, Onward, Row, TopicFull, WriteTooLarge
+from jobyard.model.log import LogTopic, Onward, Row
 from jobyard.model.queue import Queue
 from jobyard.model.router import EXACTLY_ONCE, HOPS_MAX, IN_STEP, Router, decode_router
-from jobyard.model.topic import TopicConfig
 
 # How soon a router that is behind tries again.
 RETRY_MS: Final = 1000
 # Records that are copied at once.
 SLICE: Final = 10_000
 JOBS_SLICE: Final = 1000
+# What a copy takes, in the units of tasks.
+COPY_UNITS: Final = 2
+# How many jobs of a queue are kept for routers that are late, and how much of them.
+KEPT_MAX: Final = 100_000
+KEPT_SIZE_MAX: Final = 64 << 20
 # The most that things weigh in the journal beside the text of the records: a copy in a log, a copy
 # that is a job and is handed over at once, and what comes with them all (a new topic, its head,
 # the router).
@@ -64,28 +72,41 @@ class Source:
 
     def __init__(self, log: LogTopic | None, queue: Queue | None) -> None:
         self._log = log
-        self._queue = queue
+        self.queue = queue
 
     def head_seq(self) -> i64:
         """Return the newest seq."""
         if self._log is not None:
             return self._log.next_seq - 1
-        assert self._queue is not None
-        return self._queue.next_seq - 1
+        assert self.queue is not None
+        return self.queue.next_seq - 1
 
-    def rows_after(self, yard: Yard, cursor: i64) -> Rows:
+    def rows_after(self, yard: Yard, cursor: i64, most: i64) -> Rows:
         """Return some of the records there still are past a seq."""
         if self._log is not None:
-            return rows_after(yard.journal, self._log, cursor, SLICE)
-        assert self._queue is not None
-        return _jobs_after(yard, self._queue, cursor)
+            return rows_after(yard.journal, self._log, cursor, min(most, SLICE))
+        assert self.queue is not None
+        most = min(most, JOBS_SLICE)
+        copies = self.copies()
+        if copies is not None and copies.has_kept(cursor):
+            return copies.kept_after(cursor, most)
+        return jobs_after(yard, self.queue, cursor, most)
+
+    def copies(self) -> "Copies | None":
+        """Return the routers that lead away, if there are any."""
+        onward: Onward | None = None
+        if self._log is not None:
+            onward = self._log.onward
+        elif self.queue is not None:
+            onward = stock_of(self.queue).onward
+        return onward if isinstance(onward, Copies) else None
 
     def lead(self, onward: Onward | None) -> None:
         """Tell of what comes, or tell no more."""
         if self._log is not None:
             self._log.onward = onward
-        elif self._queue is not None:
-            stock_of(self._queue).onward = onward
+        elif self.queue is not None:
+            stock_of(self.queue).onward = onward
 
 
 def find_source(yard: Yard, name: str) -> Source | None:
@@ -97,9 +118,10 @@ def find_source(yard: Yard, name: str) -> Source | None:
     return None if queue is None or queue.config is None else Source(None, queue)
 
 
-def _jobs_after(yard: Yard, queue: Queue, cursor: i64) -> Rows:
+def jobs_after(yard: Yard, queue: Queue, cursor: i64, most: i64) -> Rows:
+    """Return the jobs past a seq that are there, as records."""
     found = Rows()
-    jobs = roster_of(queue).after(cursor, JOBS_SLICE)
+    jobs = roster_of(queue).after(cursor, most)
     for job in jobs:
         found.last_seq = job.key
         body = yard.bodies.fetch(job)
@@ -113,7 +135,7 @@ def _jobs_after(yard: Yard, queue: Queue, cursor: i64) -> Rows:
             found.rows.append(Row(data, b""))
         else:
             found.rows.append(Row(data, remark.meta, remark.tag, remark.node))
-    if len(jobs) < JOBS_SLICE:
+    if len(jobs) < most:
         found.last_seq = queue.next_seq - 1
     return found
 
@@ -126,9 +148,34 @@ class Copies(Onward):
         self._yard = yard
         self._name = name
         self._source = source
+        # Those that are not behind, as of a version of all routers.
+        self._in_step: list[Router] = []
+        self._are_all_in_step: bool = True
+        self._has_late: bool = False
+        self._version: i64 = -1
+        # How often records were passed on before they came here, while a router is behind: up to
+        # which seq, and how often.
+        self._hop_seqs: list[int] = []
+        self._hop_counts: list[int] = []
+        # Jobs that late routers have not copied yet, by seq; they may be gone meanwhile.
+        self._kept = Rows()
+        self._kept_size: i64 = 0
 
     def _routers(self) -> list[Router]:
-        return self._yard.routers.by_source.get(self._name, [])
+        routers = self._yard.routers
+        if self._version != routers.version:
+            self._version = routers.version
+            beside = routers.by_source.get(self._name, [])
+            self._in_step = [router for router in beside if not router.is_behind]
+            self._are_all_in_step = len(self._in_step) == len(beside)
+            if self._are_all_in_step:
+                self._hop_seqs = []
+                self._hop_counts = []
+            self._has_late = any(router.is_late for router in beside)
+            if not self._has_late:
+                self._kept = Rows()
+                self._kept_size = 0
+        return self._in_step
 
     def room(self, count: i64, size: i64) -> i64:
         """Return the most bytes in the journal that so many records of so many bytes take there."""
@@ -137,21 +184,112 @@ class Copies(Onward):
             return 0
         yard.routers.hops += 1
         room: i64 = 0
-        for router in self._routers():
-            room += room_for(yard, router, count, size)
+        in_step = self._routers()
+        is_at_once = yard.tasks.has_units(count * len(in_step) * COPY_UNITS)
+        for router in in_step:
+            room += room_for(yard, router, count, size) if is_at_once else _lag_room(router)
         yard.routers.hops -= 1
         return room
 
     def copy(self, now_ms: i64) -> None:
-        """Pass on what was appended."""
+        """Pass on what was appended, now or as the yard has time."""
         yard = self._yard
-        for router in list(self._routers()):
-            if router.is_behind:
-                continue
+        in_step = self._routers()
+        if in_step:
+            count = self._source.head_seq() - in_step[0].cursor
             if yard.routers.is_held:
-                _fall_behind(yard, router, now_ms)
+                for router in in_step:
+                    _fall_behind(yard, router, now_ms)
+            elif yard.tasks.may_do(count * len(in_step) * COPY_UNITS):
+                for router in in_step:
+                    forward(yard, self._source, router, now_ms)
             else:
-                forward(yard, self._source, router, now_ms)
+                for router in in_step:
+                    _be_late(yard, router)
+        self._routers()
+        if not self._are_all_in_step:
+            self._note_hops()
+            if self._has_late and self._source.queue is not None:
+                self._keep(self._source.queue)
+
+    def _note_hops(self) -> None:
+        """Remember how often the newest records were passed on before."""
+        head = int(self._source.head_seq())
+        hops = int(self._yard.routers.hops)
+        if self._hop_counts and self._hop_counts[-1] == hops:
+            self._hop_seqs[-1] = head
+        else:
+            self._hop_seqs.append(head)
+            self._hop_counts.append(hops)
+
+    def hops_after(self, cursor: i64) -> tuple[i64, i64]:
+        """Return how often the record after a seq was passed on, and up to which seq all others."""
+        at = bisect_left(self._hop_seqs, int(cursor) + 1)
+        if at == len(self._hop_seqs):
+            return 0, self._source.head_seq()
+        return self._hop_counts[at], self._hop_seqs[at]
+
+    def _keep(self, queue: Queue) -> None:
+        """Hold on to the newest job for routers that are late: it may be gone when they come."""
+        if self._kept_size > KEPT_SIZE_MAX or len(self._kept.rows) >= KEPT_MAX:
+            return
+        newest = jobs_after(self._yard, queue, queue.next_seq - 2, 1)
+        if newest.rows:
+            self._kept.seqs.append(newest.seqs[0])
+            self._kept.rows.append(newest.rows[0])
+            self._kept_size += len(newest.rows[0].data) + len(newest.rows[0].meta)
+
+    def has_kept(self, cursor: i64) -> bool:
+        """Tell whether what follows a seq is kept."""
+        seqs = self._kept.seqs
+        return len(seqs) > 0 and seqs[0] <= cursor + 1 <= seqs[len(seqs) - 1]
+
+    def kept_after(self, cursor: i64, most: i64) -> Rows:
+        """Return some of what is kept."""
+        kept = self._kept
+        first = bisect_left(kept.seqs, int(cursor) + 1)
+        found = Rows()
+        found.seqs = kept.seqs[first : first + most]
+        found.rows = kept.rows[first : first + most]
+        found.last_seq = found.seqs[-1]
+        return found
+
+
+@final
+class CatchUp(Task):
+    """Lets routers that are late go on, in turn."""
+
+    def __init__(self, yard: Yard) -> None:
+        super().__init__()
+        self._yard = yard
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Copy some records for some routers."""
+        routers = self._yard.routers
+        late = routers.late
+        done: i64 = 0
+        while late and done < most:
+            router = late.pop(0)
+            source = find_source(self._yard, router.source)
+            if source is None or not self._is_late(router):
+                _end_lateness(self._yard, router)
+                continue
+            before = router.cursor
+            rows: i64 = max(1, (most - done) // COPY_UNITS)
+            is_taken = catch_up(self._yard, source, router, rows, now_ms)
+            done += 1 + COPY_UNITS * min(rows, router.cursor - before)
+            if not is_taken:
+                self._yard.arm(RetryAlarm(self._yard, router), now_ms + RETRY_MS)
+            if is_taken and router.is_behind:
+                late.append(router)
+            else:
+                _end_lateness(self._yard, router)
+        if not late:
+            routers.is_catching_up = done >= most
+        return done
+
+    def _is_late(self, router: Router) -> bool:
+        return router.is_behind and self._yard.routers.by_name.get(router.name) is router
 
 
 @final
@@ -164,16 +302,15 @@ class RetryAlarm(Alarm):
         self._router = router
 
     def ring(self, now_ms: i64) -> None:
-        """Try again, and see to it that it is tried again if need be."""
+        """Try again; who cannot go on is tried again later."""
         router = self._router
         yard = self._yard
         if yard.routers.by_name.get(router.name) is not router or not router.is_behind:
             return
-        source = find_source(yard, router.source)
-        if source is not None:
-            forward(yard, source, router, now_ms)
-        if router.is_behind:
-            yard.arm(self, now_ms + RETRY_MS)
+        _join_late(yard, router)
+        if not yard.routers.is_catching_up:
+            yard.routers.is_catching_up = True
+            yard.tasks.begin(CatchUp(yard), None, now_ms)
 
 
 # -- making and removing ---------------------------------------------------------------------------
@@ -213,7 +350,8 @@ def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
 
 def _add(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
     yard.routers.add(router)
-    source.lead(Copies(yard, router.source, source))
+    if source.copies() is None:
+        source.lead(Copies(yard, router.source, source))
     if router.is_behind:
         yard.arm(RetryAlarm(yard, router), now_ms + RETRY_MS)
 
@@ -282,19 +420,45 @@ def forward(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
     routers.hops += 1
     try:
         while router.cursor < source.head_seq():
-            if not _forward_slice(yard, source, router, now_ms):
+            if not _forward_slice(yard, source, router, SLICE, now_ms):
                 return
     finally:
         routers.hops -= 1
-    if router.is_behind:
+
+
+def catch_up(yard: Yard, source: Source, router: Router, most: i64, now_ms: i64) -> bool:
+    """Pass on some of what a router is behind with; False if its destination takes no more."""
+    routers = yard.routers
+    if router.cursor < source.head_seq():
+        copies = source.copies()
+        assert copies is not None
+        hops, upto = copies.hops_after(router.cursor)
+        if hops >= HOPS_MAX:
+            router.cursor = upto
+            return _catch_up_done(yard, source, router)
+        before = routers.hops
+        routers.hops = hops + 1
+        try:
+            if not _forward_slice(yard, source, router, min(most, upto - router.cursor), now_ms):
+                return False
+        finally:
+            routers.hops = before
+    return _catch_up_done(yard, source, router)
+
+
+def _catch_up_done(yard: Yard, source: Source, router: Router) -> bool:
+    """See whether a router is behind no more; True in any case."""
+    if router.cursor >= source.head_seq():
         router.is_behind = False
         # As long as the journal says that it is behind, it is.
         router.is_behind = not _is_remembered(yard, router)
+        yard.routers.version += 1
+    return True
 
 
-def _forward_slice(yard: Yard, source: Source, router: Router, now_ms: i64) -> bool:
+def _forward_slice(yard: Yard, source: Source, router: Router, most: i64, now_ms: i64) -> bool:
     """Copy some records; False if the destination does not take all of them."""
-    found = source.rows_after(yard, router.cursor)
+    found = source.rows_after(yard, router.cursor, most)
     seqs: list[int] = []
     rows: list[Row] = []
     size: i64 = 0
@@ -302,13 +466,13 @@ def _forward_slice(yard: Yard, source: Source, router: Router, now_ms: i64) -> b
         row = found.rows[i]
         if router.takes(row.tag):
             seqs.append(found.seqs[i])
-            rows.append(_copy_of(router, row, found.seqs[i]))
+            rows.append(copy_of(router, row, found.seqs[i]))
             size += len(row.data) + len(row.meta)
     if router.is_behind and not _admit(yard, router, len(rows), size, now_ms):
         return False
     # First, because what is appended now may come back here.
     router.cursor = found.last_seq
-    taken = _deliver(yard, router, rows, now_ms) if rows else 0
+    taken = deliver(yard, router, rows, now_ms) if rows else 0
     router.forwarded_total += taken
     if taken == len(rows):
         if router.is_behind:
@@ -324,9 +488,40 @@ def _forward_slice(yard: Yard, source: Source, router: Router, now_ms: i64) -> b
 
 def _fall_behind(yard: Yard, router: Router, retry_ms: i64) -> None:
     """Go on later from where a router is."""
+    _note_behind(yard, router)
+    yard.arm(RetryAlarm(yard, router), retry_ms)
+
+
+def _be_late(yard: Yard, router: Router) -> None:
+    """Go on from where a router is as the yard has time."""
+    _note_behind(yard, router)
+    _join_late(yard, router)
+    if not yard.routers.is_catching_up:
+        yard.routers.is_catching_up = True
+        yard.tasks.follow(CatchUp(yard))
+
+
+def _join_late(yard: Yard, router: Router) -> None:
+    if not router.is_late:
+        router.is_late = True
+        yard.routers.late.append(router)
+        yard.routers.version += 1
+
+
+def _end_lateness(yard: Yard, router: Router) -> None:
+    router.is_late = False
+    yard.routers.version += 1
+
+
+def _note_behind(yard: Yard, router: Router) -> None:
+    yard.routers.version += 1
     router.is_behind = True
     _is_remembered(yard, router)
-    yard.arm(RetryAlarm(yard, router), retry_ms)
+
+
+def _lag_room(router: Router) -> i64:
+    """Return the most bytes in the journal that it takes to say that a router is behind."""
+    return ROUTER_WEIGHT + 8 * (len(router.name) + len(router.source) + len(router.dest))
 
 
 def _admit(yard: Yard, router: Router, count: i64, size: i64, now_ms: i64) -> bool:
@@ -350,66 +545,3 @@ def room_for(yard: Yard, router: Router, count: i64, size: i64) -> i64:
     if stock is not None and stock.onward is not None:
         room += stock.onward.room(count, size)
     return room
-
-
-def _copy_of(router: Router, row: Row, seq: i64) -> Row:
-    meta = row.meta
-    if router.guarantee == EXACTLY_ONCE:
-        meta = _stamped(router, meta, seq)
-    tag = row.tag if router.preserve_tag else ""
-    node = row.node if router.preserve_node else ""
-    return Row(row.data, meta, tag, node)
-
-
-def _stamped(router: Router, meta: bytes, seq: i64) -> bytes:
-    """Return meta with a note on where the record came from."""
-    stamp = {"router": router.name, "source": router.source, "seq": int(seq)}
-    fields = json.loads(meta) if meta else {}
-    fields["_topics_router"] = stamp
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _deliver(yard: Yard, router: Router, rows: list[Row], now_ms: i64) -> i64:
-    """Append to the destination; return how many records it took, or will never take."""
-    if len(rows) > 1:
-        try:
-            _append(yard, router, rows, now_ms)
-        except TopicFull:
-            # Not all of it at once; some of it may fit.
-            pass
-        except (YardFull, StorageFull):
-            return 0
-        else:
-            return len(rows)
-    taken: i64 = 0
-    for row in rows:
-        if not _is_taken(yard, router, row, now_ms):
-            break
-        taken += 1
-    return taken
-
-
-def _is_taken(yard: Yard, router: Router, row: Row, now_ms: i64) -> bool:
-    try:
-        _append(yard, router, [row], now_ms)
-    except WriteTooLarge:
-        # It never will be taken; what comes after it should be.
-        return True
-    except (YardFull, StorageFull):
-        return False
-    return True
-
-
-def _append(yard: Yard, router: Router, rows: list[Row], now_ms: i64) -> None:
-    name = router.dest
-    log = yard.logs.get(name)
-    queue = yard.queues.get(name)
-    if log is None and queue is not None and queue.config is not None:
-        records = [claims.Record(row.data, row.meta, row.tag, row.node) for row in rows]
-        claims.produce(yard, queue, records, "", now_ms)
-        return
-    if log is None:
-        if not router.create_dest:
-            raise YardFull
-        log = logs.open_log(yard, name, TopicConfig(), now_ms)
-    logs.append(yard, log, rows, "", now_ms)

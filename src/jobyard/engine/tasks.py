@@ -67,6 +67,17 @@ class Tasks:
         """Return how many tasks are under way."""
         return len(self._going)
 
+    def has_units(self, units: i64) -> bool:
+        """Tell whether work of so many units may be done at once."""
+        return units <= max(self._left, self.first_units)
+
+    def may_do(self, units: i64) -> bool:
+        """Tell whether work of so many units may be done at once; if so it counts as done."""
+        if not self.has_units(units):
+            return False
+        self._spend(units)
+        return True
+
     def begin(self, task: Task, starter: Starter | None, now_ms: i64) -> bool:
         """Do what this turn has room for; True if that was all, else the starter is told later.
 

@@ -50,8 +50,12 @@ class Router:
         self.cursor: i64 = 0
         # The destination takes no more for now; how far it came is written down.
         self.is_behind: bool = False
+        # It stands among those that go on as the yard has time.
+        self.is_late: bool = False
         # Since this process began.
         self.forwarded_total: i64 = 0
+        # All but the cursor, as it is written down; it does not change.
+        self._written: str = ""
 
     def takes(self, tag: str) -> bool:
         """Tell whether a record with this tag is passed on."""
@@ -84,8 +88,10 @@ class Router:
     def encode(self) -> bytes:
         """Return it as it is remembered."""
         cursor = int(self.cursor) if self.is_behind else IN_STEP
-        match = [self.tag, self.is_prefix, self.has_match]
-        return json.dumps([cursor, match, self.fields()], separators=(",", ":")).encode()
+        if not self._written:
+            match = [self.tag, self.is_prefix, self.has_match]
+            self._written = json.dumps([match, self.fields()], separators=(",", ":"))[1:]
+        return f"[{cursor},{self._written}".encode()
 
 
 def decode_router(data: bytes) -> Router:
@@ -116,6 +122,11 @@ class Routers:
         self.by_name: dict[str, Router] = {}
         self.by_dest: dict[str, Router] = {}
         self.by_source: dict[str, list[Router]] = {}
+        # Those that are behind and go on as the yard has time; all others that are behind wait.
+        self.late: list[Router] = []
+        self.is_catching_up: bool = False
+        # Grows whenever one comes, goes, falls behind or catches up.
+        self.version: i64 = 0
         # How often what is being appended was passed on already.
         self.hops: i64 = 0
         # Something is appended in the midst of another verb: nothing may be passed on before that
@@ -126,12 +137,14 @@ class Routers:
 
     def add(self, router: Router) -> None:
         """Add a router with a new name and a new destination."""
+        self.version += 1
         self.by_name[router.name] = router
         self.by_dest[router.dest] = router
         self.by_source.setdefault(router.source, []).append(router)
 
     def remove(self, router: Router) -> None:
         """Take a router out."""
+        self.version += 1
         del self.by_name[router.name]
         del self.by_dest[router.dest]
         beside = self.by_source[router.source]
