@@ -112,9 +112,13 @@ class BareGlidemq:
         segment_size: int = SEGMENT_SIZE,
         budget: int = 1 << 30,
         site: OpenYard | None = None,
+        window: tuple[int, int] = (0, 0),
     ) -> None:
+        self.window = window
         if site is None:
-            site = OpenYard(storage, now_ms, segment_size=segment_size, budget=budget)
+            site = OpenYard(
+                storage, now_ms, segment_size=segment_size, budget=budget, window=window
+            )
         self.site = site
         self.yard = self.site.yard
         self.now_ms = now_ms
@@ -157,4 +161,4 @@ class BareGlidemq:
         """Return the next boot on what the disk holds after all was written, `ms` later."""
         self.site.commit()
         assert isinstance(self.site.storage, MemoryStorage)
-        return BareGlidemq(self.site.storage.killed(), self.now_ms + ms)
+        return BareGlidemq(self.site.storage.killed(), self.now_ms + ms, window=self.window)

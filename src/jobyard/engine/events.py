@@ -10,9 +10,10 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.journal.history import PastName
+from jobyard.journal.history import History, PastName
 from jobyard.journal.past import HistoryPage, read_past
 from jobyard.journal.segment import HOT, Segment
+from jobyard.model.history import HistoryRow
 from jobyard.model.queue import Queue
 
 # What one page may look at: few milliseconds of work.
@@ -73,6 +74,39 @@ def seq_at(yard: Yard, ts_ms: i64) -> i64:
                 return row.seq
         seq = page.to_seq + 1
     return history.next_durable
+
+
+def recent_history(yard: Yard, bytes_max: i64, rows_max: i64) -> list[HistoryRow]:
+    """Return the newest rows, as many as lie in so many bytes of the journal, in their order."""
+    history = yard.journal.history
+    rows: list[HistoryRow] = []
+    if not history.is_on:
+        return rows
+    seq = _seq_before(history, bytes_max)
+    while seq < history.next_durable:
+        page = read_history(yard, seq - 1, ROWS_LOOKED_AT)
+        rows += page.rows
+        if page.to_seq < seq:
+            break
+        seq = page.to_seq + 1
+    return rows[-rows_max:]
+
+
+def _seq_before(history: History, bytes_max: i64) -> i64:
+    """Return a number from which on no more than so many bytes of the journal follow."""
+    found = history.next_durable
+    size: i64 = 0
+    for segment in reversed(history.segments):
+        end = segment.end
+        at: i64 = len(segment.points) - 1
+        while at >= 0:
+            size += end - segment.points[at]
+            if size > bytes_max:
+                return found
+            end = segment.points[at]
+            found = segment.point_records[at]
+            at -= 1
+    return found
 
 
 def recall_history(

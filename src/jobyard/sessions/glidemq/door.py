@@ -13,6 +13,7 @@ from jobyard.sessions.glidemq.places import text_of
 from jobyard.sessions.glidemq.projection_streams import Husks
 from jobyard.sessions.glidemq.projections import QueueProjections
 from jobyard.sessions.glidemq.promoter import Promoter, Register
+from jobyard.sessions.glidemq.recall import recall
 from jobyard.sessions.glidemq.side import SideKeyed
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class GlidemqDoor(Register):
         # Whether answers wait for the disk.
         self.is_synced: bool = True
         self.events = Events(yard)
+        recall(self.events, yard)
         self.sessions: dict[int, GlidemqSession] = {}
         self.promoter = Promoter(yard, self)
         # By the key of deduplication entries: how many there may be before old ones are dropped.

@@ -1,8 +1,8 @@
 """What happened in the queues of this door lately, as the stream of events that clients follow.
 
-In memory only: a restart begins with none, and ids go on rising because they are times. A queue has
-a ring once a client of this door touched it. Told by the functions of this door, and through the
-bus of what the verbs do, at whatever door.
+In memory only: a restart begins with what the journal can tell again (`recall`), and ids go on
+rising because they are times. A queue has a ring once a client of this door touched it. Told by the
+functions of this door, and through the bus of what the verbs do, at whatever door.
 """
 
 from typing import Final, final

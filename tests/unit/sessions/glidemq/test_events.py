@@ -10,6 +10,7 @@ from jobyard.engine.queues import open_queue
 from jobyard.model.job import MSGPACK
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
+from tests.support.memory_storage import MemoryStorage
 
 Told = list[tuple[str, ...]]
 
@@ -233,3 +234,57 @@ def test_endings_are_counted_and_timed_by_the_minute(library: Library) -> None:
     assert done == [f"m:{minute}:c".encode(), b"2", f"m:{minute}:d".encode(), b"80"]
     failed = library.client.ask("HGETALL", library.key("metrics:failed"))
     assert failed == [f"m:{minute}:c".encode(), b"1", f"m:{minute}:d".encode(), b"7"]
+
+
+# -- after a restart ---------------------------------------------------------------------------
+
+DAY = (86_400_000, 1 << 30)
+
+
+def kept(library: Library) -> list[tuple[bytes, list[bytes]]]:
+    return [(entry, fields) for entry, fields in library.client.ask(
+        "XRANGE", library.key("events"), "-", "+"
+    )]  # fmt: skip
+
+
+def test_a_restart_tells_again_what_happened_to_jobs_that_are_there() -> None:
+    library = Library(BareGlidemq(MemoryStorage(), window=DAY))
+    library.add(attempts=2)
+    library.site.tick(5)
+    library.add(custom="mine", data="x" * 100)
+    library.site.tick(5)
+    library.complete(*library.read()[0], '"so"')
+    library.site.tick(5)
+    library.fail(*library.read()[0], "boom", attempts=2, backoff=50)
+    library.site.tick(60)
+    library.promote()
+    library.site.tick(5)
+    library.fail(*library.read()[0], "again", attempts=2)
+    library.site.tick(5)
+    library.add()
+    library.call("removeJob", ["job:3", "stream", "scheduled", "completed", "failed", "events",
+                               "log:3"], "3")  # fmt: skip
+    before = [(entry, fields) for entry, fields in kept(library) if fields[3] != b"3"]
+    assert [fields[1] for _, fields in before] == [
+        b"added", b"added", b"completed", b"retrying", b"promoted", b"failed",
+    ]  # fmt: skip
+    library = Library(library.site.reboot(1000))
+    assert kept(library) == before
+    library.add()
+    assert kept(library)[:-1] == before
+    assert kept(library)[-1][0] > before[-1][0]
+
+
+def test_a_restart_tells_no_more_than_so_many() -> None:
+    library = Library(BareGlidemq(MemoryStorage(), window=DAY))
+    for _ in range(1300):
+        library.add()
+    library = Library(library.site.reboot())
+    assert 1000 <= len(kept(library)) <= 1100
+    assert kept(library)[-1][1][3] == b"1300"
+
+
+def test_without_history_there_are_none() -> None:
+    library = Library(BareGlidemq(MemoryStorage()))
+    library.add()
+    assert kept(Library(library.site.reboot())) == []
