@@ -66,8 +66,6 @@ class Rests(Keeper):
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
-        # Jobs that failed for good since the start, kept or not.
-        self.failed_count: i64 = 0
 
     def rested(self, job: Job) -> None:
         """See that a job at rest is looked at when it is due."""
@@ -81,7 +79,6 @@ class Rests(Keeper):
             _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
             return
         meters.failed.add(ended_ms)
-        self.failed_count += 1
         if job.family != BUNQUEUE:
             return
         settings = settings_of(queue)
@@ -99,7 +96,6 @@ class Rests(Keeper):
             meters.done.add(now_ms)
         elif why in (FAILED, STALLED, HANDED_BACK, BURIED):
             meters.failed.add(now_ms)
-            self.failed_count += 1
 
 
 def _meters(yard: Yard, queue: Queue) -> Meters:

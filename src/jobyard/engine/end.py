@@ -94,6 +94,7 @@ def finish(yard: Yard, job: Job, now_ms: i64) -> None:
     # The shortest way, where there is nobody to be told.
     if yard.journal.is_on:
         yard.journal.append_end(job, End(job, FINISHED, GONE), now_ms, waited=True)
+    yard.counters.of(job).finished += 1
     _let_go(yard, job, FINISHED, now_ms)
 
 
@@ -343,7 +344,6 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
     job = lease.job
     timeout_ms = job.policy.timeout_ms
     if not counts_attempts(job.family):
-        yard.timeouts_count += 1
         end = End(job, EXPIRED, READY)
         end.due_ms = now_ms
         _end(yard, job, end, now_ms, waited=False)
@@ -486,6 +486,7 @@ def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
     queue = job.queue
     if journal.is_on:
         journal.append_end(job, end, now_ms, waited=waited)
+    yard.counters.ends(job, end)
     if end.state == GONE:
         _let_go(yard, job, end.why, now_ms)
         return

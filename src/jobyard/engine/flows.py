@@ -324,6 +324,7 @@ def _fail_parent(
         event.is_dead = not parent.policy.flags & REMOVE_DEAD
         yard.bus.tell(event)
     if parent.policy.flags & REMOVE_DEAD:
+        yard.counters.of(parent).dead += 1
         yard.drop(parent, now_ms)
         parent.queue.finished_count += 1
         return

@@ -82,6 +82,7 @@ def send(yard: Yard, job: Job, now_ms: i64) -> bool:
             journal.append_end(job, End(job, BURIED, GONE), now_ms, waited=True)
         else:
             journal.append_gone(job, FAILED, now_ms)
+    yard.counters.of(job).dead += 1
     yard.apply_gone(job)
     queue.finished_count += 1
     stock = queue.stock

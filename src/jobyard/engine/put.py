@@ -269,7 +269,7 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
     yard.bodies.keep(job)
     yard.apply_put(job, state)
     queue.total_count += 1
-    yard.puts_count += 1
+    yard.counters.at(i64(family), i64(family)).put += 1
     if yard.bus.is_on:
         yard.bus.tell_pushed(queue, job, now_ms)
     if queue.config is not None:

@@ -228,6 +228,7 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job, and tell those who listen; who waits for it is not told."""
     before = job.state
     lease = job.lease
+    yard.counters.of(job).removed += 1
     yard.drop(job, now_ms)
     job.queue.finished_count += 1
     if yard.bus.is_on and yard.bus.hears(job.queue):
@@ -319,6 +320,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
         lease.sort_key = min(lease.sort_key, now_ms + timeout_ms)
     if yard.journal.is_on:
         yard.journal.append_lease(lease)
+    yard.counters.at(i64(job.family), terms.door).taken += 1
     yard.apply_taken(job, lease)
     extra = job.extra
     if extra is not None:

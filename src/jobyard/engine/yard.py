@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i16, i64, u8
 
 from jobyard.engine.bus import Bus
+from jobyard.engine.counters import Counters
 from jobyard.engine.errors import Errors
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
@@ -80,7 +81,7 @@ POLICIES_MAX: Final = 4096
 class Yard:
     """Everything that is remembered while the server runs."""
 
-    def __init__(self, journal: Journal, bodies: Bodies) -> None:  # noqa: PLR0915  all tables
+    def __init__(self, journal: Journal, bodies: Bodies) -> None:
         self.journal = journal
         self.bodies = bodies
         self.jobs = Pages()
@@ -128,9 +129,7 @@ class Yard:
         self.dead_count: i64 = 0
         self.done_count: i64 = 0
         self.blocked_count: i64 = 0
-        # Since this process began.
-        self.puts_count: i64 = 0
-        self.timeouts_count: i64 = 0
+        self.counters = Counters()
         self.errors = Errors()
 
     def changes(self) -> i64:
@@ -323,6 +322,8 @@ class Yard:
 
     def move(self, job: Job, move: End, now_ms: i64) -> None:
         """Record and make a move."""
+        if move.state == DEAD and job.state != DEAD:
+            self.counters.of(job).dead += 1
         if self.journal.is_on:
             self.journal.append_move(job, move, now_ms)
         self.apply_move(job, move, now_ms)

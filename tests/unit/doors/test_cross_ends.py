@@ -291,7 +291,7 @@ def test_a_failure_at_any_door_is_counted_where_the_job_is_not_kept(site: BareDo
         client.push(data=1, maxAttempts=1, removeOnFail=True)
         number = worker.say(b"reserve-with-timeout 0\r\n").split()[1]
         assert worker.say(act % int(number) + b"\r\n") == b"BURIED\r\n"
-    assert site.others.door.rests.failed_count == 2
+    assert site.others.door.yard.counters.dead_total() == 2
 
 
 # -- progress and logs -----------------------------------------------------------------------------

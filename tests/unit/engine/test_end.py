@@ -129,9 +129,9 @@ def test_a_touch_that_shortens_no_deadline_still_fires() -> None:
     for _ in range(10):
         site.tick(900)
         touch(site.yard, lease, lease.ttl_ms, site.now_ms)
-    assert site.yard.timeouts_count == 0
+    assert site.yard.counters.timed_out_total() == 0
     site.tick(1000)
-    assert site.yard.timeouts_count == 1
+    assert site.yard.counters.timed_out_total() == 1
 
 
 def test_a_holder_that_leaves_gives_everything_back_and_nothing_is_counted() -> None:

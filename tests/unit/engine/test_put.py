@@ -80,7 +80,7 @@ def test_a_refused_job_leaves_nothing_behind() -> None:
     with pytest.raises(YardFull):
         site.put(b"x" * 11)
     assert client.say(b"put 0 0 1 11\r\nxxxxxxxxxxx\r\n") == b"OUT_OF_MEMORY\r\n"
-    assert (site.yard.jobs.count, site.yard.puts_count) == (0, 0)
+    assert (site.yard.jobs.count, site.yard.counters.put_total()) == (0, 0)
     assert site.put(b"x" * 10).id == 1
     recount(site.yard)
 
@@ -89,7 +89,7 @@ def test_the_totals_count_every_put() -> None:
     site = OpenYard()
     site.put(queue="a")
     site.put(queue="b")
-    assert site.yard.puts_count == 2
+    assert site.yard.counters.put_total() == 2
     assert site.queue("a").total_count == 1
 
 

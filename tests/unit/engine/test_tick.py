@@ -22,7 +22,7 @@ def test_a_lease_that_ends_always_ends() -> None:
         assert site.tick(999) == NOW_MS + 1000
         assert site.yard.leased_count == 20
         site.tick(1 + late_ms)
-        assert (site.yard.leased_count, site.yard.timeouts_count) == (0, 20)
+        assert (site.yard.leased_count, site.yard.counters.timed_out_total()) == (0, 20)
         assert site.tick() == NEVER_MS
         recount(site.yard)
 
@@ -48,7 +48,7 @@ def test_a_book_that_rings_early_finds_the_next_deadline() -> None:
     assert site.tick(1000) == NOW_MS + 5000
     assert site.yard.leased_count == 1
     site.tick(4000)
-    assert site.yard.timeouts_count == 1
+    assert site.yard.counters.timed_out_total() == 1
 
 
 def test_a_lease_that_ends_is_given_at_once_to_who_waits() -> None:
@@ -116,7 +116,7 @@ def test_things_happen_in_the_order_of_their_times_however_late_the_tick() -> No
     # Warned at 2 s, freed at 3 s: the warning must not be lost in a tick that comes at 10 s.
     site.tick(10_000)
     assert holder.hear() == b"DEADLINE_SOON\r\n"
-    assert site.yard.timeouts_count == 1
+    assert site.yard.counters.timed_out_total() == 1
     assert site.yard.jobs.all()[0].state == READY
 
 

@@ -146,7 +146,7 @@ def test_nobody_waits_for_a_lease_or_for_an_end_by_time() -> None:
     appended, batch = site.journal.appended, job.batch
     site.take(site.connect().book)
     site.tick(1000)
-    assert site.yard.timeouts_count == 1
+    assert site.yard.counters.timed_out_total() == 1
     assert (site.journal.appended, job.batch) == (appended, batch)
     assert site.journal.newest() > appended
 

@@ -104,7 +104,7 @@ def test_bury_kick_lease_and_expiry_come_back() -> None:
     kick_job(site.yard, jobs[0].id, site.now_ms)
     take_job(site.yard, jobs[1].id, book, TERMS, site.now_ms)
     site.tick(1000)
-    assert site.yard.timeouts_count == 3
+    assert site.yard.counters.timed_out_total() == 3
     again = reopened(site, storage)
     assert snapshot(again.yard) == snapshot(site.yard)
     recount(again.yard)

@@ -10,6 +10,7 @@ import pytest
 from jobyard.engine.claim_setup import open_topic_queue
 from jobyard.errors import StorageFailed
 from jobyard.journal.gate import Gate, Outbox, Sink
+from jobyard.model.job import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
@@ -253,11 +254,12 @@ def test_what_was_done_before_a_commit_took_as_long_as_its_sync(*, is_slow: bool
     door = BareBunqueue().door
     desk.committer.durations = door.durations
     desk.storage.sync_s = SLOW_S
-    door.pushed_count = 3
+    counts = door.yard.counters.at(BUNQUEUE, BUNQUEUE)
+    counts.put = 3
     desk.put()
     desk.committer.turn(NOW_MS)
     # Too late for this one.
-    door.pushed_count = 13
+    counts.put = 13
     desk.worker.work_all()
     assert door.durations.push.count == 3
     assert door.durations.push.sum_us >= 3 * SLOW_S * 1e6

@@ -72,8 +72,8 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
     ]
     lines.extend(f"cmd-{name}: {door.counts[i]}" for i, name in enumerate(_COMMANDS))
     lines += [
-        f"job-timeouts: {yard.timeouts_count}",
-        f"total-jobs: {yard.puts_count}",
+        f"job-timeouts: {yard.counters.timed_out_total()}",
+        f"total-jobs: {yard.counters.put_total()}",
         f"max-job-size: {door.job_size_max}",
         f"current-tubes: {len(yard.queues)}",
         f"current-connections: {door.connections_count}",

@@ -111,7 +111,6 @@ def push_wish(
     job = enter(yard, queue, wish, now_ms)
     if extra is not None:
         kin.welcome(yard, job, parent, before, fields, now_ms)
-    session.door.pushed_count += 1
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
@@ -162,7 +161,6 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
         jobs.append(_enter_one(session, queue, wishes[k], entries[k], ties, k, now_ms))
     if ties.order is not None:
         jobs = kin.put_back(jobs, ties.order)
-    door.pushed_count += len(jobs)
     if door.onlooker is not None and len(jobs) > 1:
         _tell_pushed(door.onlooker, queue_text, len(jobs), yard.journal.next_id - first_id)
     if queue.first_link is not None:
@@ -434,7 +432,6 @@ def ack(session: BunqueueSession, request: Request) -> None:
         return
     check_lease(session, job, name, token)
     _complete(session.yard, job, result, keep, request.now_ms)
-    session.door.completed_count += 1
     frame = session.begin_ok(request.req_id, 0)
     session.end_ok(frame, request.req_id)
     session.wait_for(job.batch)
@@ -481,7 +478,6 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
             ignored.append(i)
             ignored_ids.append(name)
             continue
-        session.door.completed_count += 1
         session.wait_for(job.batch)
     if ignored:
         data = {"ignoredIndices": ignored, "ignoredIds": ignored_ids}

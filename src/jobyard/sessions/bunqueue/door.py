@@ -74,10 +74,7 @@ class BunqueueDoor:
         self.streams_count: i64 = 0
         # None while nobody listens.
         self.onlooker: Onlooker | None = None
-        self.pushed_count: i64 = 0
-        self.pulled_count: i64 = 0
-        self.completed_count: i64 = 0
-        self.durations = Durations(self)
+        self.durations = Durations(yard.counters)
         self.rests = watch(yard, now_ms)
 
     def watch_by(self, onlooker: Onlooker | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from jobyard.sessions.bunqueue.door import BunqueueDoor
+    from jobyard.engine.counters import Counters
 
 # The ends of the buckets; what took longer stands in one more.
 BUCKETS_US: Final = (
@@ -57,8 +57,8 @@ class Histogram:
 class Durations:
     """The durations of one door."""
 
-    def __init__(self, door: BunqueueDoor) -> None:
-        self._door = door
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         # Whether answers wait for a sync, and commits are told here.
         self.are_timed: bool = False
         self.push = Histogram()
@@ -70,9 +70,9 @@ class Durations:
 
     def begin(self) -> None:
         """Note what the commit that begins will make durable."""
-        door = self._door
-        ended = door.completed_count + door.rests.failed_count
-        self._begun = (int(door.pushed_count), int(door.pulled_count), int(ended))
+        counters = self._counters
+        ended = int(counters.finished_total() + counters.dead_total())
+        self._begun = (int(counters.put_total()), int(counters.taken_total()), ended)
 
     def end(self, took_us: int) -> None:
         """Count what the commit that has ended made durable."""

@@ -109,14 +109,18 @@ def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
     text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
     text.gauge("bunqueue_jobs_completed", "Done jobs that are kept.", float(yard.done_count))
     since = "since the start."
-    text.counter("bunqueue_jobs_pushed_total", f"Jobs pushed {since}", float(door.pushed_count))
-    text.counter("bunqueue_jobs_pulled_total", f"Jobs pulled {since}", float(door.pulled_count))
-    text.counter(
-        "bunqueue_jobs_completed_total", f"Jobs completed {since}", float(door.completed_count)
-    )
-    text.counter(
-        "bunqueue_jobs_failed_total", f"Jobs failed {since}", float(door.rests.failed_count)
-    )
+    counters = yard.counters
+    for name, word, total in (
+        ("pushed", "pushed", counters.put_total()),
+        ("pulled", "pulled", counters.taken_total()),
+        ("completed", "completed", counters.finished_total()),
+        ("failed", "given up", counters.dead_total()),
+    ):
+        text.counter(f"bunqueue_jobs_{name}_total", f"Jobs {word} {since}", float(total))
+    text.begin("jobyard_jobs_total", "counter", f"What happened to jobs {since}")
+    for event, family, at_door, number in counters.rows():
+        labels = f'event="{event}",family="{family}",door="{at_door}"'
+        text.lines.append(f"jobyard_jobs_total{{{labels}}} {number}")
 
 
 def _tell_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:

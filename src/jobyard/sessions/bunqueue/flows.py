@@ -82,7 +82,6 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
         for queue in dict.fromkeys(queues):
             drop_if_idle(yard, queue)
         raise
-    door.pushed_count += len(jobs)
     # A flow is as safe as a single job that asks to be durable.
     yard.journal.raise_to(yard.journal.appended)
     if door.onlooker is not None:

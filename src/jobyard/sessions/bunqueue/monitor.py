@@ -98,7 +98,7 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
             "waitingChildren": int(yard.blocked_count),
             "dlq": int(yard.dead_count),
             "completed": int(yard.done_count),
-            "failed": int(door.rests.failed_count),
+            "failed": int(door.yard.counters.dead_total()),
             "uptime": int(request.now_ms - door.started_ms),
             "pushPerSec": rates["pushPerSec"],
             "pullPerSec": rates["pullPerSec"],
@@ -117,8 +117,13 @@ def prioritized_total(yard: Yard) -> int:
 def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
     """Return how much is done in a second these days."""
     rates = door.rates
+    counters = door.yard.counters
     rates.look(
-        door.pushed_count, door.pulled_count, now_ms, door.completed_count, door.rests.failed_count
+        counters.put_total(),
+        counters.taken_total(),
+        now_ms,
+        counters.finished_total(),
+        counters.dead_total(),
     )
     return {
         "pushPerSec": rates.push_rate,
@@ -136,10 +141,10 @@ def metrics(session: BunqueueSession, request: Request) -> Answer:
     wait_ms, run_ms = recent_averages(door)
     return {
         "metrics": {
-            "totalPushed": int(door.pushed_count),
-            "totalPulled": int(door.pulled_count),
-            "totalCompleted": int(door.completed_count),
-            "totalFailed": int(door.rests.failed_count),
+            "totalPushed": int(door.yard.counters.put_total()),
+            "totalPulled": int(door.yard.counters.taken_total()),
+            "totalCompleted": int(door.yard.counters.finished_total()),
+            "totalFailed": int(door.yard.counters.dead_total()),
             "avgLatencyMs": wait_ms,
             "avgProcessingMs": run_ms,
             "memoryUsageMb": door.surroundings.memory_mb(),
@@ -281,10 +286,10 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
             "delayed": int(yard.delayed_count),
             "completed": int(yard.done_count),
             "dlq": int(yard.dead_count),
-            "totalPushed": int(door.pushed_count),
-            "totalPulled": int(door.pulled_count),
-            "totalCompleted": int(door.completed_count),
-            "totalFailed": int(door.rests.failed_count),
+            "totalPushed": int(door.yard.counters.put_total()),
+            "totalPulled": int(door.yard.counters.taken_total()),
+            "totalCompleted": int(door.yard.counters.finished_total()),
+            "totalFailed": int(door.yard.counters.dead_total()),
             "uptime": int(now_ms - door.started_ms),
         },
         "throughput": throughput(door, now_ms),

@@ -467,7 +467,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             lease = leases[0] if leases else None
             shape.write_lease(out, self.door, lease, with_token=pull.is_owned)
         self.end_ok(frame, pull.req_id)
-        self.door.pulled_count += len(leases)
         onlooker = self.door.onlooker
         if onlooker is not None and len(leases) > 1:
             told: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
@@ -482,7 +481,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         frame = self.begin_ok(req_id, 1)
         shape.write_lease(self.out, self.door, lease, with_token=False)
         self.end_ok(frame, req_id)
-        self.door.pulled_count += 1
         self.wait_for(lease.job.batch)
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:

@@ -97,6 +97,7 @@ def _stats(call: Call) -> list[str]:
         "evicted_keys:0",
         f"total_error_replies:{call.door.errors_count}",
         f"jobyard_unexpected_errors:{call.yard.errors.survived_count}",
+        *(f"jobyard_jobs_{name}:{count}" for name, count in call.yard.counters.totals().items()),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobyard import __version__
 from jobyard.engine.claim_setup import config_of
 from jobyard.engine.claims import ready_count
+from jobyard.engine.counters import EVENTS
 from jobyard.model.topic import DURABILITIES, is_topic_name
 from jobyard.sessions.topics.area import check_open, may_see
 from jobyard.sessions.topics.find import is_topic
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 # Topics with series of their own.
 SERIES_MAX = 1000
 # What only grows while the server runs.
-_COUNTERS = ("topics_wal_records", "topics_wal_batches")
+_COUNTERS = (
+    *("topics_wal_records", "topics_wal_batches"),
+    *(f"topics_jobs_{event}" for event in EVENTS),
+)
 
 
 def health(door: TopicsDoor, call: Call) -> None:
@@ -87,6 +91,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
         "topics_unexpected_errors": int(yard.errors.survived_count),
         "topics_corrupt_reads": int(journal.damages.reads_count),
+        **{f"topics_jobs_{event}": count for event, count in yard.counters.totals().items()},
     }
 
 
