@@ -122,5 +122,6 @@ def test_every_name_of_the_original_is_told() -> None:
         # Of this server's own.
         "jobyard_unexpected_errors_total",
         "jobyard_corrupt_reads_total",
+        "jobyard_jobs_total",
         *(f"jobyard_damaged_{what}" for what in ("jobs", "records", "segments")),
     }
