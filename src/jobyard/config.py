@@ -30,6 +30,9 @@ SEGMENT_SIZE_DEFAULT: Final = 32 * MIB
 BODY_MEMORY_DEFAULT: Final = 1 * GIB
 # More than any machine has: the size arithmetic stays far inside 64 bits.
 BODY_MEMORY_MAX: Final = 1 << 50
+CONNECTION_MEMORY_DEFAULT: Final = 512 * MIB
+# Less would not hold one message of usual size for everybody.
+CONNECTION_MEMORY_MIN: Final = 16 * MIB
 SYNC_INTERVAL_MS_DEFAULT: Final = 50
 REQUEST_WINDOW_MS_DEFAULT: Final = 60_000
 WEBHOOK_RETRIES_DEFAULT: Final = 3
@@ -115,6 +118,10 @@ class Config:
     frame_timeout_ms: int = FRAME_TIMEOUT_MS_DEFAULT
     #: How often a webhook is tried before it is given up.
     webhook_retries: int = WEBHOOK_RETRIES_DEFAULT
+    #: Bytes of unfinished input and unsent output that all connections may hold together.
+    connection_memory: int = CONNECTION_MEMORY_DEFAULT
+    #: Connections of one address; 0 for no limit.
+    max_connections_per_address: int = 0
     #: Let webhooks point to addresses inside the network.
     allow_private_webhooks: bool = False
     allow_public_bind: bool = False
@@ -394,6 +401,17 @@ SETTINGS: Final = (
         Size(0, BODY_MEMORY_MAX),
         "Job bodies kept in RAM. Beyond it they are read back from disk; with --memory, "
         "further puts are refused.",
+    ),
+    Setting(
+        "connection_memory",
+        Size(CONNECTION_MEMORY_MIN, BODY_MEMORY_MAX),
+        "Unfinished commands and unread answers that all connections may hold together in RAM. "
+        "Beyond it, who sends or asks for more is refused.",
+    ),
+    Setting(
+        "max_connections_per_address",
+        Size(0, 1 << 40),
+        "Connections that one address may have open, 0 for no limit.",
     ),
     Setting(
         "events_hours",

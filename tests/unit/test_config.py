@@ -118,6 +118,8 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "max_job_size": ("1MiB", MIB),
         "segment_size": ("128KiB", 128 * KIB),
         "body_memory": ("0", 0),
+        "connection_memory": ("64MiB", 64 * MIB),
+        "max_connections_per_address": ("100", 100),
         "events_hours": ("0", 0),
         "events_bytes": ("10MiB", 10 * MIB),
         "log_format": ("json", "json"),

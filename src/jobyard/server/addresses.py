@@ -11,7 +11,7 @@ Pure text: nothing here resolves a name or opens a socket (that is sockets.py). 
 
 import os
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 PORT_MAX: Final = 65535
@@ -99,6 +99,20 @@ def end_text(name: object) -> str:
     # A socket file, which a client need not have.
     path = name.decode("utf-8", "replace").replace("\0", "@") if isinstance(name, bytes) else name
     return f"{path or '?'}:0"
+
+
+def host_of(end: object) -> str:
+    """Return who a peer is to limits by address: its host, a network of IPv6, or a socket file."""
+    if not isinstance(end, tuple):
+        return "unix"
+    host = str(end[0])
+    ip = _parse_ip(host) if ":" in host else None
+    if not isinstance(ip, IPv6Address):
+        return host
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    # Whoever has one address of IPv6 has 2^64 of them.
+    return str(IPv6Network((int(ip) >> 64 << 64, 64)))
 
 
 def parse_port(text: str) -> int:

@@ -1,8 +1,8 @@
 """One client on the epoll loop: a socket, a session, and the answers on their way.
 
 Reading stops while the session has enough to do (it waits with input sent ahead, or its output has
-not been read); a peer that reads nothing for STUCK_MS is closed. Closing gives back everything the
-session holds.
+not been read); a peer that reads nothing for STUCK_MS is closed. What is held of input and output
+is charged to the account of all connections. Closing gives back everything the session holds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jobyard.journal.gate import Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.server.addresses import end_text
 from jobyard.server.turn import Stirrable
+from jobyard.sessions.guard import FREE_SIZE
 from jobyard.sessions.session import NOWHERE, OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 RECEIVE_SIZE: Final = 65536
 # A peer that leaves its answers unread this long is not coming back for them.
 STUCK_MS: Final = 10_000
-# One send of this size at most: a slice of a great answer is copied for every send.
+# One send of this size at most, so that one peer does not keep the loop from the others.
 SEND_MAX: Final = 1 << 20
+# Answers that wait behind others are put together up to this size: one send for all of them.
+JOIN_MAX: Final = 64 << 10
 
 READABLE: Final = select.EPOLLIN
 # The peer has sent its last. Only of interest while nothing is read.
@@ -41,23 +44,33 @@ BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 class Connection(Stirrable):
     """A socket and its session."""
 
-    def __init__(self, loop: HotLoop, sock: socket, entrance: Entrance) -> None:
+    def __init__(self, loop: HotLoop, sock: socket, entrance: Entrance, address: str) -> None:
         self._loop = loop
+        self.address = address
         self._sock = sock
         self.fd: int = sock.fileno()
         # Bound once: a method look-up costs as much as the parsing of a small command.
         self._recv: Callable[[int], bytes] = sock.recv
-        self._send: Callable[[bytes], int] = sock.send
+        self._send: Callable[[bytes | memoryview], int] = sock.send
         self._outbox = Outbox(loop.gate, self)
         self._yard = loop.turns.yard
         self._journal = loop.turns.yard.journal
-        self._backlog: bytes = b""
+        # Answers the peer did not take yet, how much of the first it did, and what is left of all.
+        self._backlog: list[bytes] = []
+        self._taken: i64 = 0
+        self._backlog_size: i64 = 0
         self._backlog_since_ms: i64 = 0
+        self._guard = loop.turns.guard
+        self._charged: i64 = 0
         self._events: int = READABLE | LAST_SENT
         self._is_stirred: bool = False
         self._may_resume: bool = False
         self.is_closed: bool = False
         self._session = entrance.enter(self)
+
+    def host(self) -> str:
+        """Return who the client is to limits by address."""
+        return self.address
 
     def addresses(self) -> tuple[str, str]:
         """Return where the client is, and where it came in."""
@@ -124,7 +137,7 @@ class Connection(Stirrable):
 
     def unsent_size(self) -> i64:
         """Return how much of what the session wrote has not left yet."""
-        return self._outbox.held_bytes + len(self._backlog)
+        return self._outbox.held_bytes + self._backlog_size
 
     def _come_back(self) -> None:
         if not self._is_stirred:
@@ -161,6 +174,9 @@ class Connection(Stirrable):
             session.hand_output(self._outbox)
         if self.is_closed:
             return
+        unsent: i64 = self._outbox.held_bytes + self._backlog_size
+        if self._charged > 0 or session.held_size() + unsent > FREE_SIZE:
+            self._weigh(unsent, now_ms)
         if session.is_finished:
             if self._outbox.is_empty() and not self._backlog:
                 self.close(now_ms)
@@ -169,12 +185,35 @@ class Connection(Stirrable):
             return
         if session.is_stalled and self._outbox.is_empty() and not self._backlog:
             self._come_back()
-        unsent: i64 = self._outbox.held_bytes + len(self._backlog)
         has_enough = (
             session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX
         )
         if has_enough == bool(self._events & READABLE):
             self._watch(self._events ^ READABLE)
+
+    def _weigh(self, unsent: i64, now_ms: i64) -> None:
+        """Charge what is held here; have it given up if all hold too much together."""
+        session = self._session
+        guard = self._guard
+        held: i64 = session.held_size()
+        self._charged = guard.charge(self._charged, held + unsent)
+        if not guard.is_overdrawn(self._charged) or session.is_finished:
+            return
+        if unsent > held:
+            guard.outputs_cut += 1
+            self._loop.abandon(self)
+            return
+        guard.inputs_refused += 1
+        session.refuse_input(now_ms)
+        if len(session.out) > 0:
+            session.hand_output(self._outbox)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Charge no more than is held: some of it has just gone."""
+        if not self.is_closed:
+            size = self._session.held_size() + self.unsent_size()
+            self._charged = self._guard.charge(self._charged, size)
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -183,10 +222,11 @@ class Connection(Stirrable):
         if self.is_closed:
             return
         if self._backlog:
-            if len(self._backlog) > BACKLOG_MAX:
+            if self._backlog_size > BACKLOG_MAX:
                 self._loop.abandon(self)
                 return
-            self._backlog += data
+            self._backlog.append(data)
+            self._backlog_size += len(data)
             return
         try:
             sent: i64 = self._send(data)
@@ -196,29 +236,54 @@ class Connection(Stirrable):
             self._loop.abandon(self)
             return
         if sent < len(data):
-            self._backlog = data[sent:]
+            self._backlog.append(data)
+            self._taken = sent
+            self._backlog_size = len(data) - sent
             self._backlog_since_ms = self._loop.now_ms
             self._loop.stuck_count += 1
             self._watch(self._events | WRITABLE)
         elif self._session.is_finished or not self._events & READABLE:
             # Something waited for these answers to go: the end, or more input.
             self._come_back()
+        if self._charged > 0:
+            self._settle()
 
     def _push(self, now_ms: i64) -> None:
         """Send more of what the peer did not take at once."""
         try:
-            sent: i64 = self._send(self._backlog[:SEND_MAX])
+            sent: i64 = self._send(self._next_piece())
         except BlockingIOError:
             return
         except OSError:
             self.close(now_ms)
             return
-        self._backlog = self._backlog[sent:]
+        self._backlog_size -= sent
+        self._taken += sent
+        if self._taken == len(self._backlog[0]):
+            self._backlog.pop(0)
+            self._taken = 0
         self._backlog_since_ms = now_ms
+        if self._charged > 0:
+            self._settle()
         if not self._backlog:
             self._loop.stuck_count -= 1
             self._watch(self._events & ~WRITABLE)
             self._after_run(now_ms)
+
+    def _next_piece(self) -> memoryview:
+        """Return what is to be sent next, of a long answer without a copy of it."""
+        backlog = self._backlog
+        if len(backlog) > 1 and len(backlog[0]) - self._taken < JOIN_MAX:
+            count = 1
+            size: i64 = len(backlog[0]) - self._taken
+            while count < len(backlog) and size + len(backlog[count]) <= SEND_MAX:
+                size += len(backlog[count])
+                count += 1
+            if count > 1:
+                backlog[0] = backlog[0][self._taken :]
+                backlog[:count] = [b"".join(backlog[:count])]
+                self._taken = 0
+        return memoryview(backlog[0])[self._taken : self._taken + SEND_MAX]
 
     def is_stuck(self, now_ms: i64) -> bool:
         """Tell whether the peer has long stopped reading."""
@@ -255,8 +320,10 @@ class Connection(Stirrable):
         self._session.closed(now_ms)
         if self._backlog:
             self._loop.stuck_count -= 1
-            self._backlog = b""
+            self._backlog = []
+            self._backlog_size = 0
         self._outbox.discard()
+        self._charged = self._guard.charge(self._charged, 0)
         self._loop.forget(self)
         self._sock.close()
 

@@ -16,6 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.journal.gate import Gate
+from jobyard.server.addresses import host_of
 from jobyard.server.connection import Connection
 from jobyard.server.turn import Turns, timeout_s
 from jobyard.sessions.session import Entrance
@@ -110,6 +111,8 @@ class HotLoop:
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is being closed."""
         self._connections.pop(connection.fd, None)
+        if self.turns.guard.address_max > 0:
+            self.turns.guard.leave(connection.address)
         self._epoll.unregister(connection.fd)
         if self.tell is not None:
             self.tell("close", connection.fd)
@@ -197,7 +200,7 @@ class HotLoop:
     def _accept(self, fd: int, listening: Listening, now_ms: i64) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                sock, _address = listening.sock.accept()
+                sock, peer = listening.sock.accept()
             except BlockingIOError:
                 return
             except ConnectionError:
@@ -214,8 +217,13 @@ class HotLoop:
                 self.refused_count += 1
                 sock.close()
                 continue
+            address = host_of(peer)
+            guard = self.turns.guard
+            if guard.address_max > 0 and not guard.arrive(address):
+                sock.close()
+                continue
             sock.settimeout(0.0)
-            connection = Connection(self, sock, listening.entrance)
+            connection = Connection(self, sock, listening.entrance, address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLRDHUP)
             if self.tell is not None:

@@ -41,6 +41,7 @@ from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
 from jobyard.sessions.glidemq.door import GlidemqDoor
 from jobyard.sessions.glidemq.entrance import GlidemqEntrance
+from jobyard.sessions.guard import Guard
 from jobyard.sessions.http.session import HttpEntrance
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
@@ -123,8 +124,12 @@ class Server:
         self._hot: HotLoop | None = None
         self._refused_seen = 0
         self._is_full_told = False
+        # By what is told, how often it was.
+        self._told: dict[str, int] = {}
         compactor = self._open()
-        self._turns = Turns(self._yard, self._committer, compactor)
+        self._guard = Guard(config.connection_memory)
+        self._guard.address_max = config.max_connections_per_address
+        self._turns = Turns(self._yard, self._committer, compactor, self._guard)
         self._turns.on_second = self._look_around
         self._turns.edge.tell = self._tell_error
         now_ms = self._clock.now_ms()
@@ -137,15 +142,10 @@ class Server:
             config.webhook_retries,
             allow_private=config.allow_private_webhooks,
         )
-        self._bunqueue = BunqueueDoor(self._yard, self._surroundings, now_ms)
-        self._bunqueue.webhooks.allows_private = config.allow_private_webhooks
-        self._bunqueue.tokens = [one.encode() for one in config.auth_token.split(",") if one]
-        self._bunqueue.guards_metrics = config.metrics_auth
-        self._bunqueue.requests_max = config.request_limit
-        self._bunqueue.window_ms = config.request_window_ms
-        self._bunqueue.idle_ms = config.frame_timeout_ms
+        self._bunqueue = self._make_bunqueue(now_ms)
         self._time_answers()
         topics = TopicsDoor(self._yard, now_ms)
+        topics.guard = self._guard
         topics.keys = read_keys(config.topics_key)
         topics.guards_probes = config.probe_auth
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
@@ -162,10 +162,23 @@ class Server:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
 
+    def _make_bunqueue(self, now_ms: int) -> BunqueueDoor:
+        config = self._config
+        door = BunqueueDoor(self._yard, self._surroundings, now_ms)
+        door.guard = self._guard
+        door.webhooks.allows_private = config.allow_private_webhooks
+        door.tokens = [one.encode() for one in config.auth_token.split(",") if one]
+        door.guards_metrics = config.metrics_auth
+        door.requests_max = config.request_limit
+        door.window_ms = config.request_window_ms
+        door.idle_ms = config.frame_timeout_ms
+        return door
+
     def _make_glidemq(self, facts: ProcessFacts, now_ms: int) -> GlidemqDoor:
         listener = self._doors.get("glidemq")
         port = 0 if listener is None else listener.port
         door = GlidemqDoor(self._yard, InfoFacts(facts, port), now_ms)
+        door.guard = self._guard
         door.password = self._config.glidemq_password.encode()
         door.is_synced = self._config.durability == SYNC
         return door
@@ -282,6 +295,7 @@ class Server:
             count = hot.refused_count - self._refused_seen
             self._refused_seen = hot.refused_count
             self._log.warning("refused connections: no descriptors left for them", count=count)
+        self._tell_refusals()
         is_full = self._yard.journal.is_full
         if is_full != self._is_full_told:
             self._is_full_told = is_full
@@ -291,6 +305,19 @@ class Server:
                 self._log.info("the disk has room again")
         for story in self._yard.journal.damages.take_stories():
             self._log.error("damage on disk", damage=story)
+
+    def _tell_refusals(self) -> None:
+        """Tell how often connections were refused something for the sake of all others."""
+        guard = self._guard
+        for message, count in (
+            ("refused connections: too many of one address", guard.connections_refused),
+            ("refused input: connections hold too much memory", guard.inputs_refused),
+            ("closed connections: their unread answers held too much memory", guard.outputs_cut),
+        ):
+            news = int(count) - self._told.get(message, 0)
+            if news > 0:
+                self._told[message] = int(count)
+                self._log.warning(message, count=news)
 
     def _tell_error(self, doing: str, error: Exception) -> None:
         """Tell of an error of Jobyard's own that cost one connection, without what was sent.

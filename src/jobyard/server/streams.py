@@ -11,9 +11,10 @@ from typing import Final, cast, final
 
 from jobyard.journal.gate import Gate, Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
-from jobyard.server.addresses import end_text
+from jobyard.server.addresses import end_text, host_of
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Stirrable, Turns, timeout_s
+from jobyard.sessions.guard import FREE_SIZE
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
 LONGEST_SLEEP_S: Final = 1.0
@@ -101,7 +102,13 @@ class StreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let a client in."""
         # uvloop's transports do not derive from asyncio's, only behave like them.
-        self._ears = _Ears(self._turns, cast("asyncio.Transport", transport), self._entrance)
+        stream = cast("asyncio.Transport", transport)
+        guard = self._turns.turns.guard
+        address = host_of(stream.get_extra_info("peername"))
+        if guard.address_max > 0 and not guard.arrive(address):
+            stream.abort()
+            return
+        self._ears = _Ears(self._turns, stream, self._entrance, address)
         self._turns.connections.add(self)
 
     def _of(self) -> "_Ears":
@@ -120,7 +127,10 @@ class StreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         """Give back what the session holds."""
-        self._turns.guard(self._of().lost)
+        if self._ears is None:
+            # It was never let in.
+            return
+        self._turns.guard(self._ears.lost)
         self._turns.forget(self)
 
     def pause_writing(self) -> None:
@@ -143,16 +153,18 @@ class _Ears(Stirrable):
     """What the session and the gate see of a stream connection."""
 
     def __init__(
-        self, turns: StreamTurns, transport: asyncio.Transport, entrance: Entrance
+        self, turns: StreamTurns, transport: asyncio.Transport, entrance: Entrance, address: str
     ) -> None:
         self._turns = turns
         self._transport = transport
+        self.address = address
         self._outbox = Outbox(turns.gate, self)
         self._is_stirred = False
         self._may_resume = False
         self._is_lost = False
         self.is_slow = False
         self._is_paused = False
+        self._charged = 0
         self._session = entrance.enter(self)
 
     def receive(self, data: bytes) -> None:
@@ -185,6 +197,10 @@ class _Ears(Stirrable):
         self._is_lost = True
         self._session.closed(self._turns.clock.now_ms())
         self._outbox.discard()
+        guard = self._turns.turns.guard
+        self._charged = guard.charge(self._charged, 0)
+        if guard.address_max > 0:
+            guard.leave(self.address)
         self._turns.schedule()
 
     def stirred(self) -> None:
@@ -195,6 +211,10 @@ class _Ears(Stirrable):
     def unsent_size(self) -> int:
         """Return how much of what the session wrote has not left yet."""
         return int(self._outbox.held_bytes) + self._transport.get_write_buffer_size()
+
+    def host(self) -> str:
+        """Return who the client is to limits by address."""
+        return self.address
 
     def addresses(self) -> tuple[str, str]:
         """Return where the client is, and where it came in."""
@@ -230,6 +250,8 @@ class _Ears(Stirrable):
             session.hand_output(self._outbox)
         self._turns.schedule()
         unsent = self.unsent_size()
+        if self._charged > 0 or session.held_size() + unsent > FREE_SIZE:
+            self._weigh(unsent)
         if session.is_finished:
             if self._outbox.is_empty():
                 self._transport.close()
@@ -243,6 +265,24 @@ class _Ears(Stirrable):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _weigh(self, unsent: int) -> None:
+        """Charge what is held here; have it given up if all hold too much together."""
+        session = self._session
+        guard = self._turns.turns.guard
+        held = session.held_size()
+        self._charged = guard.charge(self._charged, held + unsent)
+        if not guard.is_overdrawn(self._charged) or session.is_finished:
+            return
+        if unsent > held:
+            guard.outputs_cut += 1
+            self._transport.abort()
+            return
+        guard.inputs_refused += 1
+        session.refuse_input(self._turns.clock.now_ms())
+        if len(session.out) > 0:
+            session.hand_output(self._outbox)
+        self._charged = guard.charge(self._charged, session.held_size() + self.unsent_size())
 
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""

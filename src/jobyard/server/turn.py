@@ -15,6 +15,7 @@ from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.edge import Edge
+from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 from jobyard.sessions.session import Peer
 
 # How often an idle compactor looks for a victim.
@@ -42,9 +43,16 @@ class Commits:
 class Turns:
     """The part of a turn that does not depend on the loop."""
 
-    def __init__(self, yard: Yard, commits: Commits | None, compactor: Compactor | None) -> None:
+    def __init__(
+        self,
+        yard: Yard,
+        commits: Commits | None,
+        compactor: Compactor | None,
+        guard: Guard | None = None,
+    ) -> None:
         self.yard = yard
         self.edge = Edge(yard)
+        self.guard: Guard = guard or Guard(MEMORY_DEFAULT)
         self._commits = commits
         self._compactor = compactor
         self._look_ms: i64 = 0

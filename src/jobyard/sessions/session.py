@@ -22,6 +22,10 @@ class Peer(Sink):
         """Return how much of what the session wrote has not left yet."""
         return 0
 
+    def host(self) -> str:
+        """Return who the client is to limits by address."""
+        return ""
+
     def addresses(self) -> tuple[str, str]:
         """Return where the client is, and where it came in; asked for when somebody wants them."""
         return NOWHERE, NOWHERE
@@ -101,6 +105,14 @@ class Session:
     def unread_size(self) -> i64:
         """Return how much input waits in the session, for the server to stop reading in time."""
         raise NotImplementedError
+
+    def held_size(self) -> i64:
+        """Return how much input the session keeps, complete or not."""
+        return 0
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  for those who say more
+        """Give up what is kept of the input: all connections together keep too much."""
+        self.is_finished = True
 
     def doing(self) -> str:
         """Return the protocol and the command that runs, or ran last, for the log: no arguments."""

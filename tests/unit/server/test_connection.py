@@ -199,6 +199,29 @@ def test_a_great_answer_is_sent_in_pieces_and_in_order(hall: Hall) -> None:
     assert hall.hot.stuck_count == 0
 
 
+def test_what_is_left_of_a_great_answer_is_not_copied(hall: Hall) -> None:
+    line = hall.connect()
+    answer = bytes(16 << 20)
+    line.connection.deliver(answer)
+    piece = line.connection._next_piece()
+    assert piece.obj is answer
+    left = line.connection.unsent_size()
+    assert len(line.hear(len(answer) - left + (1 << 20))) < len(answer)
+    assert line.connection._next_piece().obj is answer
+    assert line.connection.unsent_size() < left
+
+
+def test_small_answers_behind_one_another_leave_together(hall: Hall) -> None:
+    line = hall.connect()
+    great = bytes(8 << 20)
+    line.connection.deliver(great)
+    for number in range(5000):
+        line.connection.deliver(b"%07d\n" % number)
+    heard = line.hear(len(great) + 5000 * 8)
+    assert heard[len(great) :].split() == [b"%07d" % number for number in range(5000)]
+    assert line.connection.unsent_size() == 0
+
+
 def test_more_answers_behind_an_unsent_one_keep_their_order(hall: Hall) -> None:
     line = hall.connect()
     parts = [numbered(600_000), b"second" * 1000, b"third"]

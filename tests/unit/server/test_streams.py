@@ -51,6 +51,10 @@ class FakeTransport:
     def get_write_buffer_size(self) -> int:
         return self.buffered
 
+    def get_extra_info(self, name: str) -> object:
+        assert name in ("peername", "sockname")
+        return ("127.0.0.1", 4711)
+
     def pause_reading(self) -> None:
         self.is_reading = False
 

@@ -43,6 +43,7 @@ LINES: Final = 0
 BODY: Final = 1
 SKIPPED_BODY: Final = 2
 LONG_LINE: Final = 3
+REFUSED_BODY: Final = 4
 INCOMPLETE: Final = -1
 SPACE: Final[u8] = 32
 
@@ -148,8 +149,7 @@ class BeanstalkSession(Session, Holder):
         drop_user(self._yard, self._used)
         for queue in self._watched:
             drop_watch(self._yard, queue)
-        self._watched = []
-        self._body, self._rest = BytesWriter(), b""
+        self._watched, self._rest, self._body = [], b"", BytesWriter()
         self.let_go()
         door.connections_count -= 1
         door.producers_count -= 1 if self._is_producer else 0
@@ -158,6 +158,16 @@ class BeanstalkSession(Session, Holder):
     def unread_size(self) -> i64:
         """Return how much was sent ahead."""
         return len(self._rest)
+
+    def held_size(self) -> i64:
+        """Return how much was sent ahead, or came of a body."""
+        return len(self._rest) + len(self._body)
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
+        """Let the rest of a body come and go; close if it is anything else."""
+        self.is_finished = self._mode != BODY
+        if self._mode == BODY:
+            self._mode, self._body = REFUSED_BODY, BytesWriter()
 
     def doing(self) -> str:
         """Return the command that runs."""
@@ -217,10 +227,9 @@ class BeanstalkSession(Session, Holder):
         if self._mode == BODY:
             self._body.write(data[at : at + taken])
         if self._left == 0:
-            is_skipped = self._mode == SKIPPED_BODY
-            self._mode = LINES
-            if is_skipped:
-                self._say(b"JOB_TOO_BIG\r\n")
+            mode, self._mode = self._mode, LINES
+            if mode != BODY:
+                self._say(b"JOB_TOO_BIG\r\n" if mode == SKIPPED_BODY else words.OUT_OF_MEMORY)
             else:
                 whole, self._body = self._body.getvalue(), BytesWriter()
                 self._insert(whole, 0, len(whole) - 2, now_ms)
@@ -260,20 +269,15 @@ class BeanstalkSession(Session, Holder):
         delay, pos = parse_number(line, pos, end, U32_MAX) if rank >= 0 else (rank, pos)
         ttr, pos = parse_number(line, pos, end, U32_MAX) if delay >= 0 else (delay, pos)
         size, pos = parse_number(line, pos, end, U32_MAX) if ttr >= 0 else (ttr, pos)
-        if size < 0:
+        is_too_large = size > self._door.job_size_max
+        if size < 0 or (pos != end and not is_too_large):
             self._say(words.BAD_FORMAT)
-            return
-        if size > self._door.job_size_max:
+        elif is_too_large:
             self._door.counts[words.PUT] += 1
-            self._mode = SKIPPED_BODY
-            self._left = size + 2
-            return
-        if pos != end:
-            self._say(words.BAD_FORMAT)
-            return
-        self._begin_put(rank, delay, ttr)
-        self._mode = BODY
-        self._left = size + 2
+            self._mode, self._left = SKIPPED_BODY, size + 2
+        else:
+            self._begin_put(rank, delay, ttr)
+            self._mode, self._left = BODY, size + 2
 
     def _begin_put(self, rank: i64, delay: i64, ttr: i64) -> None:
         door = self._door

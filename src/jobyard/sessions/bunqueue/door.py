@@ -14,6 +14,7 @@ from jobyard.sessions.bunqueue.rates import Rates
 from jobyard.sessions.bunqueue.surroundings import Surroundings
 from jobyard.sessions.bunqueue.webhooks import Webhooks
 from jobyard.sessions.bunqueue.workers import Workers
+from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 
 __all__ = ["Answer", "BunqueueDoor", "Command", "Surroundings"]
 
@@ -50,6 +51,7 @@ class BunqueueDoor:
         self.surroundings = surroundings
         self.started_ms: i64 = now_ms
         self.is_draining: bool = False
+        self.guard = Guard(MEMORY_DEFAULT)
         self.commands: dict[bytes, Command] = {}
         self.tokens: list[bytes] = []
         # Whether scrapers must know one of them too.

@@ -14,6 +14,7 @@ from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.durations import BUCKETS_US, Histogram
 from jobyard.sessions.bunqueue.registry import worker_stats
+from jobyard.sessions.guard import Guard
 
 # The original whose clients this server serves.
 VERSION: Final = "2.9.5"
@@ -84,6 +85,7 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
         "bunqueue_webhooks_enabled", "Webhooks switched on.", float(door.webhooks.enabled_count())
     )
     _tell_process(text, door, journal_size)
+    _tell_guard(text, door.guard)
     _tell_queues(text, door)
     for name in _BACKUP_GAUGES:
         text.gauge(f"bunqueue_backup_{name}", "No backups are made.", 0)
@@ -193,6 +195,21 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         ("sse", door.streams_count),
     ):
         text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {int(count)}')
+
+
+def _tell_guard(text: _Text, guard: Guard) -> None:
+    """Tell what all connections hold together, and what they were refused for it."""
+    text.gauge(
+        "jobyard_connection_memory_bytes",
+        "Unfinished input and unsent output of all connections, beyond 64 KiB of each.",
+        float(guard.held),
+    )
+    for name, help_text, count in (
+        ("inputs_refused", "Commands refused unfinished for want of memory.", guard.inputs_refused),
+        ("outputs_cut", "Connections closed for unread answers.", guard.outputs_cut),
+        ("connections_refused", "Connections too many of an address.", guard.connections_refused),
+    ):
+        text.counter(f"jobyard_{name}_total", help_text, float(count))
 
 
 def _tell_queues(text: _Text, door: BunqueueDoor) -> None:

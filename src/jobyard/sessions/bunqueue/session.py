@@ -46,6 +46,7 @@ WAITING_MAX: Final = 50
 PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
 
 STORAGE_FULL: Final = "Storage full"
+MEMORY_FULL: Final = "Out of memory for unfinished commands, try again later"
 NIL: Final = 0xC0
 # Deeper than any document, and as deep as clients can read.
 DEPTH_MAX: Final = 512
@@ -264,6 +265,17 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
         return self._have if self._have >= self._need else 0
+
+    def held_size(self) -> i64:
+        """Return how much came of a frame, or was sent ahead."""
+        return self._have
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
+        """Refuse a frame that is not all here, and close: its rest would be taken for others."""
+        self.refuse(b"", MEMORY_FULL)
+        self.is_finished = True
+        self._rest, self._more = b"", BytesWriter()
+        self._have = 0
 
     def doing(self) -> str:
         """Return the command that runs."""

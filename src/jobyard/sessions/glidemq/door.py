@@ -15,6 +15,7 @@ from jobyard.sessions.glidemq.projections import QueueProjections
 from jobyard.sessions.glidemq.promoter import Promoter, Register
 from jobyard.sessions.glidemq.recall import recall
 from jobyard.sessions.glidemq.side import SideKeyed
+from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 
 if TYPE_CHECKING:
     from jobyard.engine.yard import Yard
@@ -63,6 +64,7 @@ class GlidemqDoor(Register):
         self.facts = facts
         self.started_ms: i64 = now_ms
         self.is_draining: bool = False
+        self.guard = Guard(MEMORY_DEFAULT)
         self.password: bytes = b""
         # Whether answers wait for the disk.
         self.is_synced: bool = True

@@ -21,6 +21,7 @@ from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
 from jobyard.sessions.glidemq.words import (
     DISK_FULL,
     EXEC_ABORT,
+    MEMORY_FULL,
     NO_AUTH,
     OUT_OF_MEMORY,
     Wrong,
@@ -201,7 +202,7 @@ class GlidemqSession(Session):
             self.door.yard.disarm(self._idleness)
             self._idleness = None
         self._patience = None
-        self.queued = None
+        self.end_transaction()
         self._routines = []
         self._reader.forget()
         self.door.sessions.pop(self.id, None)
@@ -211,6 +212,17 @@ class GlidemqSession(Session):
         """Return how much was sent ahead of what can run; an incomplete command is not ahead."""
         is_behind = self._blocked is not None or self.is_stalled
         return self._reader.unread_size() if is_behind else 0
+
+    def held_size(self) -> i64:
+        """Return how much came of a command, was sent ahead, or waits in a transaction."""
+        return self._reader.unread_size() + self._queued_size
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
+        """Refuse a command that is not all here, and close: its rest would be taken for others."""
+        self._say_error(MEMORY_FULL)
+        self.is_finished = True
+        self.end_transaction()
+        self._reader.forget()
 
     def doing(self) -> str:
         """Return the command that runs, or ran last, without its arguments."""

@@ -13,6 +13,7 @@ WRONG_PAIR: Final = "WRONGPASS invalid username-password pair or user is disable
 NO_PROTO: Final = "NOPROTO unsupported protocol version"
 OVERFLOW: Final = "ERR increment or decrement would overflow"
 OUT_OF_MEMORY: Final = "OOM command not allowed when used memory > 'maxmemory'."
+MEMORY_FULL: Final = "ERR out of memory for unfinished commands, try again later"
 DISK_FULL: Final = "MISCONF there is no room left on the disk"
 EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
 NO_SCRIPTS: Final = (

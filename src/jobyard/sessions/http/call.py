@@ -96,6 +96,13 @@ class TakenOver:
         """Return how much was sent ahead of what can be done."""
         return 0
 
+    def held_size(self) -> i64:
+        """Return how much is kept of what was sent."""
+        return 0
+
+    def refuse_input(self, now_ms: i64) -> None:
+        """Give up what is kept, and say goodbye: all connections together keep too much."""
+
 
 @final
 class Call:

@@ -9,10 +9,6 @@ from jobyard.sessions.http.pages import Pages
 from jobyard.sessions.http.routes import Routes
 
 BODY_MAX: Final = 64 << 20
-# All bodies that are on their way together, should they be large: who announces many need not be
-# somebody who may send them.
-BODIES_MAX: Final = 512 << 20
-LARGE_BODY: Final = 1 << 20
 HEAD_MS_MAX: Final = 10_000
 BODY_GRACE_MS: Final = 10_000
 # Slower than this, and nobody is sending a body but somebody is holding a connection.
@@ -42,8 +38,6 @@ class HttpDoor:
         self.stopwatch = stopwatch
         self.pages = Pages()
         self.body_max: i64 = BODY_MAX
-        # Of requests that are not complete.
-        self.held_bytes: i64 = 0
         self.is_draining: bool = False
         self.sessions_count: i64 = 0
         self.requests_count: i64 = 0

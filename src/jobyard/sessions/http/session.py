@@ -14,11 +14,9 @@ from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import JSON, Call, HttpRefused, Regret, TakenOver, corrupt
 from jobyard.sessions.http.door import (
-    BODIES_MAX,
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
     HEAD_MS_MAX,
-    LARGE_BODY,
     HttpDoor,
 )
 from jobyard.sessions.http.pages import PREFLIGHT, check_page, foreign
@@ -103,8 +101,6 @@ class HttpSession(Session):
         self._hurry: Hurry | None = None
         self._since_ms: i64 = 0
         self._came: i64 = 0
-        # As the door counts it.
-        self._held: i64 = 0
         door.sessions_count += 1
 
     # -- the session ---------------------------------------------------------------------------
@@ -128,9 +124,6 @@ class HttpSession(Session):
         reader.feed(data)
         if reader.is_in_head or reader.is_in_body:
             self._look_later(now_ms + HEAD_MS_MAX)
-        self._weigh(reader.held_bytes)
-        if self._held > LARGE_BODY and self.door.held_bytes > BODIES_MAX:
-            self._refuse_large(now_ms)
         self._go_on(now_ms)
 
     def _look_later(self, at_ms: i64) -> None:
@@ -144,21 +137,30 @@ class HttpSession(Session):
         if self._hurry is not None:
             self.door.yard.disarm(self._hurry)
 
-    def _weigh(self, held: i64) -> None:
-        self.door.held_bytes += held - self._held
-        self._held = held
+    def held_size(self) -> i64:
+        """Return how much came of a request, was sent ahead, or belongs to the call under way."""
+        other = self._other
+        if other is not None:
+            return other.held_size() + len(self._early)
+        size: i64 = self._reader.held_bytes
+        for request in self._reader.requests:
+            size += len(request.body)
+        return size if self._call is None else size + len(self._call.request.body)
 
-    def _refuse_large(self, now_ms: i64) -> None:
-        """Give up a large request while too many of them come at once."""
-        if self._call is not None or self.door.held_bytes <= self.door.body_max:
-            return
-        detail: dict[str, object] = {"limit": "bodies", "max": BODIES_MAX}
-        message = "too many large bodies are on their way"
-        soon = b"Retry-After: 1\r\n"
-        self._refuse_unread(HttpRefused(429, "throttled", message, detail, soon))
-        self._weigh(0)
-        self._reader = HttpReader(0)
-        self._linger(now_ms)
+    def refuse_input(self, now_ms: i64) -> None:
+        """Refuse a request that is not all here; close where another is not answered yet."""
+        other = self._other
+        if other is not None:
+            other.refuse_input(now_ms)
+        elif self._call is not None or self._is_lingering:
+            self.is_finished = True
+        else:
+            message = "out of memory for unfinished requests, try again later"
+            detail: dict[str, object] = {"limit": "connection_memory"}
+            soon = b"Retry-After: 1\r\n"
+            self._refuse_unread(HttpRefused(429, "throttled", message, detail, soon))
+            self._linger(now_ms)
+        self._reader.forget()
 
     def look_at_request(self, now_ms: i64) -> None:
         """Cut off a client that sends a request too slowly."""
@@ -287,7 +289,6 @@ class HttpSession(Session):
         self._hurry = None
         self._sender = {}
         self.door.sessions_count -= 1
-        self._weigh(0)
         self._reader.forget()
         self._early = b""
         other = self._other

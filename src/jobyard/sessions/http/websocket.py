@@ -109,6 +109,15 @@ class WebSocket(TakenOver):
             size += MESSAGE_WEIGHT + len(message.content)
         return size
 
+    def held_size(self) -> i64:
+        """Return the size of messages that wait, and of what has come of the next."""
+        return self._reader.held_bytes + self.unread_size()
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Hear no more, and say that it may be tried again."""
+        self._reader.forget()
+        self.end(websocket.CLOSE_TRY_LATER, "out of memory for unfinished messages")
+
     def has_unread(self) -> bool:
         """Tell whether messages wait."""
         return len(self._reader.messages) > 0 or self._talk.unread_size() > 0

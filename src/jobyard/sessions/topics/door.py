@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.router import Printer
+from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 from jobyard.sessions.topics.news import QueueNews
 from jobyard.wire.payload import to_json
 
@@ -60,6 +61,7 @@ class TopicsDoor:
         self.yard = yard
         yard.routers.printer = JobPrinter()
         self.started_ms: i64 = now_ms
+        self.guard = Guard(MEMORY_DEFAULT)
         # None: everybody may do everything.
         self.keys: list[Key] = []
         # Whoever asks whether the server is well must show a key too.

@@ -12,7 +12,6 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.sessions.http.call import Call, HttpRefused, Pending, TakenOver
 from jobyard.sessions.http.door import (
-    BODIES_MAX,
     BODY_GRACE_MS,
     HEAD_MS_MAX,
     HttpDoor,
@@ -395,28 +394,23 @@ def test_who_sends_too_much_may_send_on_for_a_while_to_hear_why_not(
     assert site.is_over()
 
 
-def test_large_bodies_are_refused_while_too_many_of_them_come() -> None:
+def test_a_request_that_all_hold_too_much_for_is_refused() -> None:
     site = Site()
     site.say(b"POST /hello/a HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n")
     assert site.say(b"x" * 2_000_000) == b""
-    assert site.door.held_bytes == 2_000_000
-    site.door.held_bytes += BODIES_MAX
-    answer = site.say(b"x")
+    assert site.session.held_size() == 2_000_000
+    site.session.refuse_input(site.now_ms)
+    answer = site.session.take_output()
     assert answer.startswith(b"HTTP/1.1 429 ")
     assert b"\r\nRetry-After: 1\r\n" in answer
-    assert site.door.held_bytes == BODIES_MAX
+    assert site.session.held_size() == 0
     assert site.say(b"x" * 100_000) == b""
-    # One of usual size is served meanwhile.
-    other = HttpEntrance(site.door).enter(Ear())
-    other.receive(b"POST /hello/b HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", NOW_MS)
-    assert site.door.held_bytes == BODIES_MAX
-    other.receive(b"x" * 9, NOW_MS)
-    assert body_of(other.take_output()) == b"POST b 9"
+    assert site.session.held_size() == 0
 
 
 def test_a_body_that_stays_out_is_forgotten_with_its_connection() -> None:
     site = Site()
     site.say(b"POST /hello/a HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"x" * 99)
-    assert site.door.held_bytes == 99
+    assert site.session.held_size() == 99
     site.session.closed(site.now_ms)
-    assert site.door.held_bytes == 0
+    assert site.session.held_size() == 0
