@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.model.secrets import is_one_of
 from jobyard.sessions.glidemq.events import Events
 from jobyard.sessions.glidemq.keys import WORKER, KeyName, parse_key, refuse_family, side_kind
 from jobyard.sessions.glidemq.places import text_of
@@ -102,7 +102,7 @@ class GlidemqDoor(Register):
 
     def is_right(self, password: bytes) -> bool:
         """Tell whether this is the password, in the same time whatever is said."""
-        return compare_digest(self.password, password)
+        return is_one_of(password, [self.password])
 
     def keyed(self, key: bytes, now_ms: i64) -> Keyed:
         """Return the key of that name, there or not; refuse a name that no key has."""

@@ -4,13 +4,12 @@ A key is `text`, `text:scopes` or `text:scopes:prefixes`. Only its hash is kept,
 is compared with what a caller shows, so the time taken tells nothing.
 """
 
-from hashlib import sha256
-from hmac import compare_digest
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from jobyard.errors import StartRefused
+from jobyard.model.secrets import digest_of, is_digest_of
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -26,7 +25,7 @@ class Key:
     """What one key opens."""
 
     def __init__(self, text: str, scopes: frozenset[str], prefixes: tuple[str, ...]) -> None:
-        self.digest: bytes = sha256(text.encode()).digest()
+        self.digest: bytes = digest_of(text.encode())
         self.scopes = scopes
         self.prefixes = prefixes
         # Of those who show it: streams that are open, and calls that are not answered yet.
@@ -67,9 +66,8 @@ def _key(entry: str) -> Key:
 
 def find_key(keys: list[Key], shown: str) -> Key | None:
     """Return the key a caller shows, comparing with all of them."""
-    digest = sha256(shown.encode()).digest()
     found: Key | None = None
     for key in keys:
-        if compare_digest(key.digest, digest):
+        if is_digest_of(shown.encode(), key.digest):
             found = key
     return found

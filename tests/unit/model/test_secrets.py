@@ -1,0 +1,29 @@
+"""Secrets are compared as digests, all of them."""
+
+import pytest
+
+from jobyard.model import secrets
+from jobyard.model.secrets import digest_of, is_digest_of, is_one_of
+
+
+@pytest.mark.parametrize("shown", [b"", b"s", b"secret ", b"Secret", b"secret" * 1000, b"\xff"])
+def test_only_the_secret_itself_is_right(shown: bytes) -> None:
+    assert is_digest_of(b"secret", digest_of(b"secret"))
+    assert not is_digest_of(shown, digest_of(b"secret"))
+    assert is_one_of(b"secret", [b"other", b"secret"])
+    assert not is_one_of(shown, [b"other", b"secret"])
+    assert not is_one_of(shown, [])
+
+
+def test_digests_are_compared_and_every_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    if secrets.__file__.endswith(".so"):
+        pytest.skip("a compiled module calls what it was compiled with")
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    monkeypatch.setattr(secrets, "compare_digest", compare)
+    assert is_one_of(b"first", [b"first", b"a much longer second one"])
+    assert compared == [(32, 32)] * 2
