@@ -91,17 +91,24 @@ class Pages:
                 self._warm_number = -1
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the pages there are, in order."""
-        return sorted(self._pages)
+        """Return the numbers of the pages that hold jobs, in order; some may be in the dict."""
+        numbers = set(self._pages)
+        for job_id in self._sparse:
+            numbers.add(job_id >> 12)
+        return sorted(numbers)
 
     def on_page(self, number: i64) -> list[Job]:
-        """Return the jobs of a page, oldest id first; those in the dict are not among them."""
+        """Return the jobs of a page, oldest id first."""
         page = self._pages.get(number)
-        return [] if page is None else [job for job in page.slots if job is not None]
-
-    def stragglers(self) -> list[int]:
-        """Return the ids of the jobs in the dict, in no order; none of them returns to a page."""
-        return list(self._sparse)
+        if page is not None and not self._sparse:
+            return [job for job in page.slots if job is not None]
+        found: list[Job] = []
+        start: i64 = number << 12
+        for job_id in range(start, start + 4096):
+            job = self.get(job_id)
+            if job is not None:
+                found.append(job)
+        return found
 
     def all(self) -> list[Job]:
         """Return every job, oldest id first."""

@@ -1,7 +1,6 @@
 """Commands that change a job or a queue outside of its usual run.
 
-Checks who may, then leaves the change to a verb of the engine. A command that removes many jobs
-does it in one turn: a million take about two seconds, in which nobody else is served.
+Checks who may, then leaves the change to a verb of the engine, and that of many jobs to a task.
 """
 
 from typing import Final, final
@@ -11,9 +10,9 @@ from mypy_extensions import i64
 from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.audience import drop_audience
-from jobyard.engine.clearing import Clearing
+from jobyard.engine.clearing import Clearing, Promotion
 from jobyard.engine.end import fail, release
-from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, select
+from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in
 from jobyard.engine.move import (
     erase,
     lay_aside,
@@ -37,7 +36,6 @@ from jobyard.engine.queues import (
     settings_of,
     stop_counting,
 )
-from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import UNKNOWN
@@ -205,19 +203,15 @@ def promote_job(session: BunqueueSession, request: Request) -> Answer:
     return {}
 
 
-def promote_jobs(session: BunqueueSession, request: Request) -> Answer:
+def promote_jobs(session: BunqueueSession, request: Request) -> Answer | None:
     """Make delayed jobs ready now, those first that would be ready first."""
     fields = request.fields
     queue = session.yard.queues.get(options.queue_name(fields))
     most = options.number(fields, b"count", NUMBER_MAX, 0, NUMBER_MAX)
-    promoted: i64 = 0
-    while queue is not None and queue.delayed.items and promoted < most:
-        job = queue.delayed.items[0]
-        assert isinstance(job, Job)
-        see_to_room(session, job, 0, request.now_ms)
-        promote(session.yard, job, request.now_ms)
-        promoted += 1
-    return {"count": int(promoted)}
+    if queue is None:
+        return {"count": 0}
+    promotion = Promotion(session.yard, queue, most)
+    return session.begin(request, promotion, lambda: {"count": int(promotion.count)})
 
 
 def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
@@ -339,7 +333,7 @@ def drain(session: BunqueueSession, request: Request) -> Answer | None:
     return session.begin(request, clearing, lambda: {"count": int(clearing.count)})
 
 
-def clean(session: BunqueueSession, request: Request) -> Answer:
+def clean(session: BunqueueSession, request: Request) -> Answer | None:
     """Remove jobs that were put, or ended, longer ago than a time of grace; never active ones."""
     fields = request.fields
     name = options.queue_name(fields)
@@ -355,10 +349,16 @@ def clean(session: BunqueueSession, request: Request) -> Answer:
         # Whatever is ready, in a paused queue too.
         choice = Choice(choice.states | frozenset((READY,)))
     until_ms = session.door.wall_ms(request.now_ms) - grace_ms
-    old = [job for job in choice.jobs(queue) if _age_from(session.door, job) <= until_ms]
-    oldest = select(old, 0, limit, oldest_first=True)
-    gone = _remove_all(session, queue, choice, oldest, request.now_ms)
-    return {"count": len(gone), "ids": ids_value(gone)}
+    clearing = Clearing(
+        session.yard,
+        queue,
+        choice,
+        lambda job: _age_from(session.door, job) <= until_ms,
+        limit,
+    )
+    return session.begin(
+        request, clearing, lambda: {"count": int(clearing.count), "ids": ids_value(clearing.gone)}
+    )
 
 
 def _age_from(door: BunqueueDoor, job: Job) -> i64:
@@ -366,28 +366,6 @@ def _age_from(door: BunqueueDoor, job: Job) -> i64:
     if job.state in (DEAD, DONE):
         return door.wall_ms(job.outcome().ended_ms)
     return created_ms(door, job)
-
-
-def _remove_all(
-    session: BunqueueSession, queue: Queue, choice: Choice, jobs: list[Job], now_ms: i64
-) -> list[Job]:
-    """Remove jobs of a queue, and return them; one that is no longer of the chosen stays.
-
-    The removal of one may move another that waited for it. The last goes first: jobs gathered from
-    a heap then leave it from its end, where nothing has to move up.
-    """
-    gone: list[Job] = []
-    for job in reversed(jobs):
-        if choice.has(job):
-            erase(session.yard, job, now_ms)
-            gone.append(job)
-    gone.reverse()
-    if gone:
-        if queue.rules is not None:
-            # One that is gone may have held up others.
-            offer(session.yard, queue, now_ms)
-        drop_if_idle(session.yard, queue)
-    return gone
 
 
 def obliterate(session: BunqueueSession, request: Request) -> Answer:

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.clearing import Remove, RestAct, RestWork, Revive
 from jobyard.engine.dead import expires_ms, has_room, look_again, retries_ms
 from jobyard.engine.move import remove, revive
 from jobyard.engine.queues import open_queue, set_settings, settings_of
@@ -35,7 +36,7 @@ from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import job_value
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 from jobyard.wire.msgpack_read import Fields
-from jobyard.wire.msgpack_write import Raw
+from jobyard.wire.msgpack_write import Raw, encode
 
 # One answer tells no more than this, whatever was asked: it must fit into a frame, twice.
 ENTRIES_MAX: Final = 10_000
@@ -121,22 +122,16 @@ class Filter:
             return False
         return not self.is_expired or expires_ms(settings, outcome.job) <= now_ms
 
-    def pick(self, door: BunqueueDoor, queue: Queue, now_ms: i64) -> list[Outcome]:
-        """Return the entries that are meant, oldest first."""
+    def walk(self, door: BunqueueDoor, queue: Queue, now_ms: i64, act: RestAct) -> RestWork:
+        """Return the work of doing something to the entries that are meant, oldest first."""
         settings = settings_of(queue)
-        picked: list[Outcome] = []
-        skipped: i64 = 0
-        for item in queue.dead.items:
-            if len(picked) >= self.limit:
-                break
-            assert isinstance(item, Outcome)
-            if item.pos != 0 or not self.means(door, settings, item, now_ms):
-                continue
-            if skipped < self.offset:
-                skipped += 1
-            else:
-                picked.append(item)
-        return picked
+        return RestWork(
+            queue.dead,
+            lambda outcome: self.means(door, settings, outcome, now_ms),
+            self.offset,
+            self.limit,
+            act,
+        )
 
 
 def _time(asked: dict[object, object], key: str) -> float:
@@ -193,59 +188,96 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
     return told
 
 
-def dlq(session: BunqueueSession, request: Request) -> Answer:
+@final
+class Listed(RestAct):
+    """Dead jobs and what is told of them, as far as one answer can hold them."""
+
+    def __init__(self, door: BunqueueDoor) -> None:
+        self._door = door
+        self.jobs: list[object] = []
+        self.entries: list[object] = []
+        self._size: i64 = 0
+
+    def do(self, outcome: Outcome, now_ms: i64) -> bool:  # noqa: ARG002  it only looks
+        """List one."""
+        job = job_value(self._door, outcome.job)
+        self._size += len(job.data)
+        if self.jobs and self._size > ANSWER_BYTES_MAX:
+            return False
+        self.jobs.append(job)
+        self.entries.append(Raw(encode(entry_value(self._door, outcome, job))))
+        return True
+
+
+def dlq(session: BunqueueSession, request: Request) -> Answer | None:
     """Dlq: list the dead, as far as one answer can hold them."""
-    door = session.door
     queue = session.yard.queues.get(options.queue_name(request.fields))
     choice = Filter(request.fields)
     choice.limit = min(choice.limit, ENTRIES_MAX)
-    jobs: list[object] = []
-    entries: list[object] = []
-    size: i64 = 0
-    if queue is not None:
-        for outcome in choice.pick(door, queue, request.now_ms):
-            job = job_value(door, outcome.job)
-            size += len(job.data)
-            if jobs and size > ANSWER_BYTES_MAX:
-                break
-            jobs.append(job)
-            entries.append(entry_value(door, outcome, job))
-    return {"jobs": jobs, "entries": entries}
+    listed = Listed(session.door)
+    if queue is None:
+        return {"jobs": [], "entries": []}
+    work = choice.walk(session.door, queue, request.now_ms, listed)
+    work.is_reading = True
+    return session.begin(request, work, lambda: {"jobs": listed.jobs, "entries": listed.entries})
 
 
-def get_dlq_stats(session: BunqueueSession, request: Request) -> Answer:
+@final
+class Counted(RestAct):
+    """Dead jobs by what is told of them in numbers."""
+
+    def __init__(self, door: BunqueueDoor, settings: Settings) -> None:
+        self._door = door
+        self._settings = settings
+        self.reasons: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
+        self.total: i64 = 0
+        self.pending: i64 = 0
+        self.expired: i64 = 0
+        self.oldest: float | None = None
+        self.newest: float | None = None
+
+    def do(self, outcome: Outcome, now_ms: i64) -> bool:
+        """Count one."""
+        self.total += 1
+        reason = reason_text(outcome)
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if retries_ms(self._settings, outcome.job) <= now_ms:
+            self.pending += 1
+        if expires_ms(self._settings, outcome.job) <= now_ms:
+            self.expired += 1
+        self.newest = float(self._door.wall_ms(outcome.ended_ms))
+        if self.oldest is None:
+            self.oldest = self.newest
+        return True
+
+    def answer(self, name: str) -> Answer:
+        """Return what was counted."""
+        stats: dict[str, object] = {
+            "total": int(self.total),
+            "byReason": self.reasons,
+            "byQueue": {name: int(self.total)},
+            "pendingRetry": int(self.pending),
+            "expired": int(self.expired),
+            "oldestEntry": self.oldest,
+            "newestEntry": self.newest,
+        }
+        return {"data": {"stats": stats}}
+
+
+def get_dlq_stats(session: BunqueueSession, request: Request) -> Answer | None:
     """GetDlqStats: count the dead by reason."""
     name = options.queue_name(request.fields)
     queue = session.yard.queues.get(name)
-    reasons: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
-    total: i64 = 0
-    pending: i64 = 0
-    expired: i64 = 0
-    oldest: float | None = None
-    newest: float | None = None
-    if queue is not None:
-        settings = settings_of(queue)
-        for item in queue.dead.live():
-            assert isinstance(item, Outcome)
-            total += 1
-            reason = reason_text(item)
-            reasons[reason] = reasons.get(reason, 0) + 1
-            if retries_ms(settings, item.job) <= request.now_ms:
-                pending += 1
-            if expires_ms(settings, item.job) <= request.now_ms:
-                expired += 1
-            newest = float(session.door.wall_ms(item.ended_ms))
-            oldest = newest if oldest is None else oldest
-    stats: dict[str, object] = {
-        "total": int(total),
-        "byReason": reasons,
-        "byQueue": {name: int(total)},
-        "pendingRetry": int(pending),
-        "expired": int(expired),
-        "oldestEntry": oldest,
-        "newestEntry": newest,
-    }
-    return {"data": {"stats": stats}}
+    counted = Counted(session.door, DEFAULTS if queue is None else settings_of(queue))
+    if queue is None:
+        return counted.answer(name)
+    work = RestWork(queue.dead, _is_any, 0, COUNT_MAX, counted)
+    work.is_reading = True
+    return session.begin(request, work, lambda: counted.answer(name))
+
+
+def _is_any(outcome: Outcome) -> bool:  # noqa: ARG001  all are meant
+    return True
 
 
 # -- back to work, or away ---------------------------------------------------------------------
@@ -259,48 +291,37 @@ def named_at_rest(session: BunqueueSession, name: str, queue: str, state: i64) -
     return job
 
 
-def _revive_all(session: BunqueueSession, jobs: list[Job], now_ms: i64) -> i64:
-    """Bring jobs back, as many as there is room for; YardFull if there is none at all."""
-    count: i64 = 0
-    for job in jobs:
-        if not has_room(session.yard, job, now_ms):
-            if count == 0:
-                raise YardFull
-            break
-        revive(session.yard, job, now_ms)
-        count += 1
-    return count
+def _revive_one(session: BunqueueSession, job: Job | None, now_ms: i64) -> Answer:
+    if job is None:
+        return {"count": 0}
+    if not has_room(session.yard, job, now_ms):
+        raise YardFull
+    revive(session.yard, job, now_ms)
+    return {"count": 1}
 
 
-def retry_dlq(session: BunqueueSession, request: Request) -> Answer:
+def retry_dlq(session: BunqueueSession, request: Request) -> Answer | None:
     """RetryDlq: bring back one dead job, some, or all."""
     fields = request.fields
     name = options.queue_name(fields)
     job_id = options.text(fields, b"jobId")
-    queue = session.yard.queues.get(name)
-    jobs: list[Job] = []
     if job_id:
-        job = named_at_rest(session, job_id, name, DEAD)
-        if job is not None:
-            jobs.append(job)
-    else:
-        choice = Filter(fields)
-        if queue is not None:
-            picked = choice.pick(session.door, queue, request.now_ms)
-            jobs = [outcome.job for outcome in picked]
-    return {"count": int(_revive_all(session, jobs, request.now_ms))}
+        return _revive_one(session, named_at_rest(session, job_id, name, DEAD), request.now_ms)
+    choice = Filter(fields)
+    queue = session.yard.queues.get(name)
+    if queue is None:
+        return {"count": 0}
+    work = choice.walk(session.door, queue, request.now_ms, Revive(session.yard))
+    return session.begin(request, work, lambda: {"count": int(work.count)})
 
 
-def purge_dlq(session: BunqueueSession, request: Request) -> Answer:
+def purge_dlq(session: BunqueueSession, request: Request) -> Answer | None:
     """PurgeDlq: remove all the dead of a queue."""
     queue = session.yard.queues.get(options.queue_name(request.fields))
-    count: i64 = 0
-    if queue is not None:
-        for item in queue.dead.live():
-            assert isinstance(item, Outcome)
-            remove(session.yard, item.job, request.now_ms)
-            count += 1
-    return {"count": int(count)}
+    if queue is None:
+        return {"count": 0}
+    work = RestWork(queue.dead, _is_any, 0, COUNT_MAX, Remove(session.yard))
+    return session.begin(request, work, lambda: {"count": int(work.count)})
 
 
 def remove_dlq_job(session: BunqueueSession, request: Request) -> Answer:
@@ -312,27 +333,27 @@ def remove_dlq_job(session: BunqueueSession, request: Request) -> Answer:
     return {"data": {"removed": job is not None}}
 
 
-def retry_completed(session: BunqueueSession, request: Request) -> Answer:
+def retry_completed(session: BunqueueSession, request: Request) -> Answer | None:
     """RetryCompleted: run one done job again, or those up to a time, or all."""
     fields = request.fields
     name = options.queue_name(fields)
     job_id = options.text(fields, b"id")
-    jobs: list[Job] = []
     if job_id:
-        job = named_at_rest(session, job_id, name, DONE)
-        if job is not None:
-            jobs.append(job)
-        return {"count": int(_revive_all(session, jobs, request.now_ms))}
+        return _revive_one(session, named_at_rest(session, job_id, name, DONE), request.now_ms)
     limit = options.number(fields, b"count", COUNT_MAX, 0, COUNT_MAX)
     until_ms = fields.number(b"timestamp", float("inf"))
     queue = session.yard.queues.get(name)
-    if queue is not None:
-        for item in queue.done.live():
-            assert isinstance(item, Outcome)
-            if len(jobs) >= limit or float(session.door.wall_ms(item.ended_ms)) > until_ms:
-                break
-            jobs.append(item.job)
-    return {"count": int(_revive_all(session, jobs, request.now_ms))}
+    if queue is None:
+        return {"count": 0}
+    door = session.door
+    work = RestWork(
+        queue.done,
+        lambda outcome: float(door.wall_ms(outcome.ended_ms)) <= until_ms,
+        0,
+        limit,
+        Revive(session.yard),
+    )
+    return session.begin(request, work, lambda: {"count": int(work.count)})
 
 
 # -- settings ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from jobyard.sessions.bunqueue.exposition import VERSION
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of, refusal_status
-from jobyard.sessions.bunqueue.http_table import data_of, raw_part, whole
+from jobyard.sessions.bunqueue.http_table import data_of, whole
 from jobyard.sessions.bunqueue.monitor import prioritized_total, storage_value
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.wire.http1 import parse_query
@@ -191,10 +191,15 @@ def dead_letters(clerks: Clerks, call: Call) -> None:
     asked: dict[str, object] = {"queue": queue, "offset": max(0, offset or 0)}
     if limit is not None:
         asked["limit"] = max(0, limit)
-    entries = ask(clerks, call, "Dlq", **asked).raw(b"entries")
-    assert entries is not None
-    total = raw_part(ask(clerks, call, "GetDlqStats", queue=queue), b"data", b"stats", b"total")
-    call.answer(200, json_of({"ok": True, "entries": Raw(entries), "total": Raw(total)}))
+
+    def show(answer: Fields) -> object:
+        entries = answer.raw(b"entries")
+        assert entries is not None
+        total = part(ask(clerks, call, "GetJobCounts", queue=queue), b"counts")["failed"]
+        return {"ok": True, "entries": Raw(entries), "total": total}
+
+    # It may take longer than a turn.
+    clerks.serve(call, {"cmd": "Dlq", **asked}, 400, show)
 
 
 def queue_workers(clerks: Clerks, call: Call) -> None:

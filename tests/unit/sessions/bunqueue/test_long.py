@@ -1,6 +1,6 @@
 """Commands whose work is long: others are served meanwhile, and order is kept."""
 
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
+from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
 JOBS = 400
@@ -91,3 +91,75 @@ def test_who_has_sent_its_last_is_answered_before_the_end() -> None:
     finish(site)
     assert client.hear(number) == {"ok": True, "count": JOBS}
     assert client.session.is_finished
+
+
+def through(site: BareBunqueue, client: BareClient, cmd: str, **fields: object) -> Answer:
+    """Ask for something long; return its answer, after at least five turns."""
+    number = client.send(cmd, queue="q", **fields)
+    assert client.hear(number) is None, "it is not long"
+    assert finish(site) >= 5
+    answer = client.hear(number)
+    assert answer is not None
+    assert answer.pop("ok") is True
+    site.check()
+    return answer
+
+
+def buried(count: int = JOBS) -> tuple[BareBunqueue, BareClient]:
+    """A yard like the other, with jobs that are dead."""
+    site, client = slow_site(count, maxAttempts=1)
+    for _ in range(count):
+        client.ok("FAIL", id=client.pull()["id"], error="no")
+    return site, client
+
+
+def test_clean_removes_the_oldest_and_tells_which() -> None:
+    site, client = slow_site()
+    site.now_ms += 10
+    ids = [job["id"] for job in client.ok("GetJobs", queue="q", limit=JOBS)["jobs"]]
+    number = client.send("Clean", queue="q", grace=5, limit=300)
+    new = site.connect().push()
+    finish(site)
+    assert client.hear(number) == {"ok": True, "count": 300, "ids": ids[:300]}
+    assert client.state(new) == "waiting"
+    site.check()
+
+
+def test_promote_jobs_takes_those_first_that_are_due_first() -> None:
+    site, client = slow_site(delay=1000)
+    assert through(site, client, "PromoteJobs", count=300) == {"count": 300}
+    assert client.ok("GetJobCounts", queue="q")["counts"]["delayed"] == JOBS - 300
+    assert client.pull()["data"] == 0
+
+
+def test_the_dead_come_back_or_go_in_slices() -> None:
+    site, client = buried()
+    assert through(site, client, "GetDlqStats")["data"]["stats"]["total"] == JOBS
+    listed = through(site, client, "Dlq", offset=10, limit=200)
+    assert [job["data"] for job in listed["jobs"]] == list(range(10, 210))
+    assert len(listed["entries"]) == 200
+    assert through(site, client, "RetryDlq", limit=150) == {"count": 150}
+    assert through(site, client, "PurgeDlq") == {"count": JOBS - 150}
+    counts = client.ok("GetJobCounts", queue="q")["counts"]
+    assert (counts["waiting"], counts["failed"]) == (150, 0)
+
+
+def test_what_dies_after_the_command_is_not_meant_by_it() -> None:
+    site, client = buried()
+    other = site.connect()
+    job_id = other.push("q", maxAttempts=1)
+    number = client.send("PurgeDlq", queue="q")
+    other.pull()
+    other.ok("FAIL", id=job_id, error="late")
+    finish(site)
+    assert client.hear(number) == {"ok": True, "count": JOBS}
+    assert other.state(job_id) == "failed"
+    site.check()
+
+
+def test_done_jobs_run_again_in_slices() -> None:
+    site, client = slow_site()
+    for _ in range(JOBS):
+        client.ok("ACK", id=client.pull()["id"])
+    assert through(site, client, "RetryCompleted") == {"count": JOBS}
+    assert client.ok("GetJobCounts", queue="q")["counts"]["waiting"] == JOBS
