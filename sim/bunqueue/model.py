@@ -372,11 +372,8 @@ class BunModel(BunState):
             job.state = READY
             job.is_plain = False
 
-    def _movetodelayed(self, client: BunClient, ask: Ask, told: Told) -> None:
+    def _movetodelayed(self, _: BunClient, ask: Ask, told: Told) -> None:
         job = self.by_id.get(ask.text("id"))
-        if job is not None and job.lock is None and ask.fields.get("token") is None:
-            self._changedelay(client, ask, told)
-            return
         may = (
             job is not None and job.lock is not None and self._may_end(job, ask.fields.get("token"))
         )

@@ -61,12 +61,15 @@ def test_counts_name_every_state(client: Client, queue: str) -> None:
     }
 
 
-def test_a_paused_queue_counts_its_ready_jobs_as_paused(client: Client, queue: str) -> None:
+@ours("it counts them as paused alone")
+def test_a_paused_queue_counts_its_ready_jobs_as_waiting_and_paused(
+    client: Client, queue: str
+) -> None:
     client.push(queue, 1)
     client.push(queue, 1, priority=4)
     client.ok("Pause", queue=queue)
     found = counts(client, queue)
-    assert (found["waiting"], found["prioritized"], found["paused"]) == (0, 0, 2)
+    assert (found["waiting"], found["prioritized"], found["paused"]) == (2, 1, 2)
     client.ok("Resume", queue=queue)
     assert counts(client, queue)["paused"] == 0
 
@@ -134,12 +137,15 @@ def test_a_listed_job_has_its_result_and_its_failure(client: Client, queue: str)
     assert (dead["data"], dead["failedReason"]) == ("dead", "no")
 
 
-def test_a_paused_queue_lists_nothing_as_waiting(client: Client, queue: str) -> None:
+@ours("it lists them as paused alone")
+def test_a_paused_queue_lists_its_ready_jobs_as_waiting_and_paused(
+    client: Client, queue: str
+) -> None:
     job_id = client.push(queue, 1)
     client.ok("Pause", queue=queue)
-    assert client.ok("GetJobs", queue=queue, state="waiting")["jobs"] == []
-    [job] = client.ok("GetJobs", queue=queue, state="paused")["jobs"]
-    assert job["id"] == job_id
+    for state in ("waiting", "paused"):
+        [job] = client.ok("GetJobs", queue=queue, state=state)["jobs"]
+        assert job["id"] == job_id
 
 
 def test_an_unknown_queue_is_empty(client: Client, queue: str) -> None:
@@ -189,14 +195,16 @@ def test_progress_is_shown_while_the_job_is_active(client: Client, queue: str) -
     assert (job["progress"], job["progressMessage"]) == (60, "loading")
 
 
-@pytest.mark.parametrize(("given", "shown"), [(500, 100), (-5, 0), (33.5, 33.5)])
-def test_progress_is_kept_between_0_and_100(
-    client: Client, queue: str, given: float, shown: float
-) -> None:
+@ours("it moves them to 0 or 100 without a word")
+@pytest.mark.parametrize("given", [101, -1])
+def test_progress_is_between_0_and_100(client: Client, queue: str, given: float) -> None:
     job_id = client.push(queue, 1)
     client.pull(queue)
-    client.ok("Progress", id=job_id, progress=given)
-    assert client.ok("GetProgress", id=job_id)["progress"] == shown
+    client.ok("Progress", id=job_id, progress=33.5)
+    assert client.refused("Progress", id=job_id, progress=given) == (
+        "progress must be between 0 and 100"
+    )
+    assert client.ok("GetProgress", id=job_id)["progress"] == 33.5
 
 
 def test_a_job_without_children_has_no_values(client: Client, queue: str) -> None:

@@ -206,8 +206,7 @@ def test_a_job_that_is_not_active_is_told_its_state(client: Client, queue: str) 
         error = f"Job is not active (current state: {state})"
         assert client.refused("Progress", id=job_id, progress=5) == error
         assert client.refused("GetProgress", id=job_id) == error
-        if state in ("completed", "failed"):
-            assert client.refused("MoveToDelayed", id=job_id, delay=5) == error
+        assert client.refused("MoveToDelayed", id=job_id, delay=5) == error
 
 
 @pytest.mark.parametrize("cmd", ["RateLimit", "SetConcurrency"])

@@ -166,19 +166,11 @@ def change_delay(session: BunqueueSession, request: Request) -> Answer:
 
 
 def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
-    """End the run of a job for now; it is tried again after a delay, and no attempt is counted.
-
-    One that does not run yet waits so long, too, unless a token tells that whoever asks ran it.
-    """
+    """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
     job = named_job(session, request.fields)
-    if job.state not in (READY, DELAYED) or request.fields.content(b"token") is not None:
-        refuse_unless_active(job)
-    delay_ms = options.number(request.fields, b"delay", 0, 0, options.YEAR_MS)
-    if job.state == LEASED:
-        _delay_active(session, job, delay_ms, request)
-    else:
-        see_to_room(session, job, 0, request.now_ms)
-        set_due(session.yard, job, delay_ms, request.now_ms)
+    refuse_unless_active(job)
+    delay_ms = options.needed(request.fields, b"delay", 0, options.YEAR_MS)
+    _delay_active(session, job, delay_ms, request)
     return {}
 
 
@@ -337,7 +329,7 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
     """Remove jobs that were put, or ended, longer ago than a time of grace; never active ones."""
     fields = request.fields
     name = options.queue_name(fields)
-    grace_ms = options.number(fields, b"grace", 0, 0, NUMBER_MAX)
+    grace_ms = options.needed(fields, b"grace", 0, NUMBER_MAX)
     limit = options.number(fields, b"limit", CLEAN_LIMIT_DEFAULT, 0, NUMBER_MAX)
     words = state_words(fields)
     queue = session.yard.queues.get(name)
@@ -345,9 +337,6 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
         return {"count": 0, "ids": []}
     choice = chosen(queue, words, request.now_ms)
     choice.states -= frozenset((LEASED,))
-    if words is not None and ("waiting" in words or "wait" in words):
-        # Whatever is ready, in a paused queue too.
-        choice = Choice(choice.states | frozenset((READY,)))
     until_ms = session.door.wall_ms(request.now_ms) - grace_ms
     clearing = Clearing(
         session.yard,

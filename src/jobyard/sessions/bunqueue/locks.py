@@ -4,6 +4,7 @@ Heartbeats and locks live in memory only, as leases do; progress is remembered. 
 makes a lock shorter.
 """
 
+import math
 from typing import Final
 
 from mypy_extensions import i64
@@ -72,11 +73,12 @@ def see_to_room(session: BunqueueSession, job: Job | None, size: i64, now_ms: i6
 def _progress_text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused("progress must be a number")
-    if value != value:  # noqa: PLR0124  NaN
+    if not math.isfinite(value):
         raise Refused("progress must be a finite number")
-    kept = min(max(value, 0), PROGRESS_MAX)
-    whole = int(kept)
-    return str(whole) if whole == kept else str(kept)
+    if not 0 <= value <= PROGRESS_MAX:
+        raise Refused(f"progress must be between 0 and {PROGRESS_MAX}")
+    whole = int(value)
+    return str(whole) if whole == value else str(value)
 
 
 # -- heartbeats --------------------------------------------------------------------------------

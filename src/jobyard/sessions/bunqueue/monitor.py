@@ -363,7 +363,7 @@ def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
         limit = options.number(fields, b"jobsLimit", PREVIEW_JOBS, 0, DASHBOARD_JOBS)
         ready = _summaries(door, queue, READY, limit)
         data["jobs"] = {
-            "waiting": [] if is_held else ready,
+            "waiting": ready,
             "active": _summaries(door, queue, LEASED, limit),
             "delayed": _summaries(door, queue, DELAYED, limit),
             "paused": ready if is_held else [],

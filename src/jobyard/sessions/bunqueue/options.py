@@ -26,6 +26,7 @@ from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.repeats import check_repeat
 from jobyard.wire.msgpack import (
     KIND_ABSENT,
+    KIND_BOOL,
     KIND_MAP,
     KIND_NIL,
     KIND_TEXT,
@@ -116,6 +117,13 @@ def number(fields: Fields, key: bytes, otherwise: i64, least: i64, most: i64) ->
     kind = fields.kind(key)
     if kind in (KIND_ABSENT, KIND_NIL):
         return otherwise
+    return checked(key.decode(), fields.value(key), least, most)
+
+
+def needed(fields: Fields, key: bytes, least: i64, most: i64) -> i64:
+    """Return a whole number within bounds that must be there."""
+    if fields.kind(key) in (KIND_ABSENT, KIND_NIL):
+        raise Refused(f"{key.decode()} is required")
     return checked(key.decode(), fields.value(key), least, most)
 
 
@@ -230,6 +238,9 @@ def _policy(fields: Fields, name: str) -> Policy:
     policy.stack_limit = number(fields, b"stackTraceLimit", 10, 0, 1000)
     policy.logs_kept = number(fields, b"keepLogs", -1, 0, 100_000)
     policy.size_limit = number(fields, b"sizeLimit", -1, 0, DATA_MAX)
+    for key in (b"lifo", b"durable"):
+        if fields.kind(key) not in (KIND_ABSENT, KIND_NIL, KIND_BOOL):
+            raise Refused(f"{key.decode()} must be a boolean")
     for key, flag in (
         (b"lifo", LIFO),
         (b"removeOnComplete", REMOVE_DONE),
@@ -279,6 +290,8 @@ def _extra(fields: Fields, now_ms: i64) -> Extra | None:
     if extra.unique_key:
         _read_dedup(fields, extra, now_ms)
     extra.group_id = _group(fields)
+    if fields.kind(b"tags") not in (KIND_ABSENT, KIND_NIL) and fields.texts(b"tags") is None:
+        raise Refused("tags must be an array of strings")
     marks: dict[str, object] = {}
     for key in _MARKS:
         if fields.has(key) and not fields.is_nil(key):

@@ -1,7 +1,7 @@
 """Commands that only look: at one job, or at the jobs of a queue.
 
 Says which words of the protocol mean which states. A ready job is `waiting`, and counted and
-listed once more as `prioritized` if it has a priority; in a paused queue it is `paused` alone.
+listed once more as `prioritized` if it has a priority, and as `paused` while its queue is.
 """
 
 from typing import Final
@@ -158,12 +158,8 @@ def chosen(queue: Queue, words: list[str] | None, now_ms: i64) -> Choice:
     if words is None:
         return Choice(ALL_STATES)
     states = {STATES[word] for word in words if word in STATES}
-    if is_paused(queue, now_ms):
-        # What is ready waits for the queue, and has that word alone.
-        states.discard(READY)
-        if PAUSED in words:
-            states.add(READY)
-        return Choice(frozenset(states))
+    if PAUSED in words and is_paused(queue, now_ms):
+        states.add(READY)
     return Choice(frozenset(states), with_prioritized=PRIORITIZED in words)
 
 
@@ -183,8 +179,6 @@ def get_job_counts(session: BunqueueSession, request: Request) -> Answer:
     counts[PAUSED] = 0
     if queue is not None and is_paused(queue, request.now_ms):
         counts[PAUSED] = counts["waiting"]
-        counts["waiting"] = 0
-        counts[PRIORITIZED] = 0
     return {"counts": counts}
 
 

@@ -150,22 +150,6 @@ def test_an_active_job_is_delayed_without_an_attempt() -> None:
     assert client.state(job_id) == "delayed"
 
 
-def test_a_job_that_waits_may_be_moved_to_delayed_but_not_by_who_lost_it() -> None:
-    client = BareBunqueue().connect()
-    job_id = client.push()
-    error = client.refused("MoveToDelayed", id=job_id, delay=5, token="lost")
-    assert error == "Job is not active (current state: waiting)"
-    for delay in (60_000, 50_000):
-        client.ok("MoveToDelayed", id=job_id, delay=delay)
-        assert client.state(job_id) == "delayed"
-    client.ok("MoveToDelayed", id=job_id, delay=0)
-    assert client.state(job_id) == "waiting"
-    assert client.refused("MoveToDelayed", id="nobody", delay=5) == "Job not found"
-    client.pull()
-    client.ok("ChangeDelay", id=job_id, delay=5)
-    assert client.state(job_id) == "delayed"
-
-
 @pytest.mark.parametrize("cmd", ["MoveToDelayed", "ChangeDelay", "MoveToWait", "Discard"])
 def test_a_locked_job_needs_its_token(cmd: str) -> None:
     client = BareBunqueue().connect()

@@ -75,6 +75,7 @@ REFUSALS: Final[tuple[Case, ...]] = (
     ("POST", "/queues/q!/drain", None, 200, BAD_QUEUE),
     ("POST", "/queues/q!/obliterate", None, 200, BAD_QUEUE),
     ("POST", "/queues/q/clean", {"grace": -1}, 200, "grace must be at least 0"),
+    ("POST", "/queues/q/clean", None, 200, "grace is required"),
     ("POST", "/queues/q/promote-jobs", {"count": "x"}, 200, "count must be a number"),
     ("POST", "/queues/q/retry-completed", {"id": 5}, 200, "id must be a string"),
     ("GET", "/queues/q!/dlq", None, 400, BAD_QUEUE),
@@ -153,7 +154,7 @@ EMPTY: Final[tuple[Case, ...]] = (
     ("POST", "/queues/q/resume", None, 200, {}),
     ("POST", "/queues/q/drain", None, 200, {"count": 0}),
     ("POST", "/queues/q/obliterate", None, 200, {}),
-    ("POST", "/queues/q/clean", None, 200, {"count": 0, "ids": []}),
+    ("POST", "/queues/q/clean", {"grace": 0}, 200, {"count": 0, "ids": []}),
     ("POST", "/queues/q/promote-jobs", None, 200, {"count": 0}),
     ("POST", "/queues/q/retry-completed", None, 200, {"count": 0}),
     ("GET", "/queues/q/dlq", None, 200, {"entries": [], "total": 0}),
@@ -334,7 +335,7 @@ def test_a_queue_is_paused_resumed_and_counted(http: HttpClient) -> None:
     assert http.ok("GET", "/queues/q/paused") == {"paused": True}
     assert http.ok("GET", "/queues/q/jobs") == {"job": None}
     counts = http.ok("GET", "/queues/q/counts")["counts"]
-    assert (counts["paused"], counts["waiting"], counts["delayed"]) == (1, 0, 1)
+    assert (counts["paused"], counts["waiting"], counts["delayed"]) == (1, 1, 1)
     assert http.ok("POST", "/queues/q/resume") == {}
     assert http.ok("GET", "/queues/q/count") == {"count": 2}
     assert http.ok("GET", "/queues/q/priority-counts")["counts"] == {"0": 1, "2": 1}

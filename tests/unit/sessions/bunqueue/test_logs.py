@@ -122,3 +122,12 @@ def test_a_full_disk_refuses_a_line() -> None:
     # No file of the journal has room for the whole of it any more.
     site.job(job_id).more().marks = b"\x80" + b"x" * site.yard.journal.segment_size
     assert client.refused("AddLog", id=job_id, message="x") == "Storage full"
+
+
+@pytest.mark.parametrize("level", ["loud", "INFO", "warning"])
+def test_a_level_is_one_of_three(level: str) -> None:
+    client = BareBunqueue().connect()
+    job_id = client.push()
+    error = "level must be one of info, warn, error"
+    assert client.refused("AddLog", id=job_id, message="a", level=level) == error
+    assert messages(client, job_id) == []

@@ -119,13 +119,13 @@ def test_prioritized_jobs_are_counted_once_more() -> None:
     assert client.ok("GetCountsPerPriority", queue="none")["counts"] == {}
 
 
-def test_ready_jobs_of_a_paused_queue_are_paused_and_nothing_else() -> None:
+def test_ready_jobs_of_a_paused_queue_are_waiting_and_paused() -> None:
     client = BareBunqueue().connect()
     client.push()
     client.push(priority=1)
     client.ok("Pause", queue="q")
     found = counts(client)
-    assert (found["waiting"], found["paused"], found["prioritized"]) == (0, 2, 0)
+    assert (found["waiting"], found["paused"], found["prioritized"]) == (2, 2, 1)
     client.ok("Resume", queue="q")
     found = counts(client)
     assert (found["waiting"], found["paused"], found["prioritized"]) == (2, 0, 1)
@@ -159,7 +159,9 @@ def test_prioritized_and_paused_are_states_to_list_by() -> None:
     assert listed(client, state=["prioritized", "waiting"]) == [plain, urgent, grouped]
     assert listed(client, state="paused") == []
     client.ok("Pause", queue="q")
-    assert listed(client, state="paused") == [plain, urgent, grouped]
+    for state in ("paused", "waiting", "wait", ["paused", "waiting"]):
+        assert listed(client, state=state) == [plain, urgent, grouped]
+    assert listed(client, state="prioritized") == [urgent, grouped]
 
 
 def test_a_list_has_an_order_a_start_and_an_end() -> None:
