@@ -5,11 +5,11 @@
     python -m tools.compiled_build --check     build nothing; exit 1 unless it is fresh
 
 The copy is judged by the contents of what it was made from, never by dates, and it is put in
-place whole: who starts from it sees the old build or the new one. `build/stage` and `build/c`
-are where setup.py works, kept so that an unchanged extension is not compiled again. A virtual
-environment that runs this learns to prefer the compiled copy to the sources (a `.pth` file);
-tests choose for themselves in conftest.py. Where nothing can be compiled there is no copy, and
-setup.py has said so in one line.
+place whole: who starts from it sees the old build or the new one. `build/stage`, `build/c` and
+`build/objects` are where setup.py works, kept so that what is unchanged is not compiled again. A
+virtual environment that runs this learns to prefer the compiled copy to the sources (a `.pth`
+file); tests choose for themselves in conftest.py. Where nothing can be compiled there is no copy,
+and setup.py has said so in one line.
 """
 
 import argparse

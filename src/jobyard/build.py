@@ -24,6 +24,51 @@ COMPILED: Final = (
     "server/turn.py",
 )
 
+# Compiled modules that no job passes through on its way: descriptions, tables that are made once,
+# commands of an operator. The C compiler spends half as long on them. What is not named here gets
+# all of its optimizations.
+COLD: Final = (
+    "engine/timetable.py",
+    "model/webhook_url.py",
+    "sessions/beanstalk/statistics.py",
+    "sessions/bunqueue/control.py",
+    "sessions/bunqueue/dead.py",
+    "sessions/bunqueue/exposition.py",
+    "sessions/bunqueue/http_asides.py",
+    "sessions/bunqueue/http_lookout.py",
+    "sessions/bunqueue/http_pages.py",
+    "sessions/bunqueue/http_table.py",
+    "sessions/bunqueue/monitor.py",
+    "sessions/bunqueue/query.py",
+    "sessions/bunqueue/registry.py",
+    "sessions/bunqueue/repeats.py",
+    "sessions/bunqueue/schedules.py",
+    "sessions/bunqueue/webhooks.py",
+    "sessions/bunqueue/workers.py",
+    "sessions/glidemq/cluster.py",
+    "sessions/glidemq/functions_manage.py",
+    "sessions/glidemq/functions_table.py",
+    "sessions/glidemq/generic.py",
+    "sessions/glidemq/inform.py",
+    "sessions/glidemq/projection_keys.py",
+    "sessions/glidemq/projection_sets.py",
+    "sessions/glidemq/projection_streams.py",
+    "sessions/glidemq/projection_writes.py",
+    "sessions/glidemq/routines.py",
+    "sessions/glidemq/scans.py",
+    "sessions/glidemq/strings.py",
+    "sessions/glidemq/table.py",
+    "sessions/glidemq/zsets.py",
+    "sessions/http/openapi.py",
+    "sessions/topics/export.py",
+    "sessions/topics/export_schemas.py",
+    "sessions/topics/export_sources.py",
+    "sessions/topics/follow_schemas.py",
+    "sessions/topics/health.py",
+    "sessions/topics/schemas.py",
+    "sessions/topics/table.py",
+)
+
 
 def compiled_sources(package: Path) -> list[Path]:
     """Every source file of the compiled rooms that is there; packages' `__init__.py` excepted."""

@@ -222,7 +222,7 @@ def _entry(entry_id: StreamId) -> bytes:
 
 
 def _pack(fields: list[bytes]) -> bytes:
-    return b"".join(struct.pack("<I", len(part)) + part for part in fields)
+    return b"".join([struct.pack("<I", len(part)) + part for part in fields])
 
 
 def _unpack(value: bytes) -> list[bytes]:

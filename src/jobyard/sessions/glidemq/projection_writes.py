@@ -227,7 +227,7 @@ def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64
     """Let a job wait for more; return how many of them are new."""
     known = {member.label for member in _members(job)}
     try:
-        labels = dict.fromkeys(one.decode() for one in members)
+        labels = dict.fromkeys([one.decode() for one in members])
     except UnicodeDecodeError:
         # They are kept as text.
         raise Wrong("ERR the name of a job is not UTF-8") from None
@@ -241,7 +241,7 @@ def settle_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i
     """Let a job wait for some no longer; return how many there were."""
     gone: i64 = 0
     freed: list[Queue] = []
-    for label in dict.fromkeys(text_of(one) for one in members):
+    for label in dict.fromkeys([text_of(one) for one in members]):
         for member in _members(job):
             if member.label == label and member.state != DROPPED:
                 flows.change(yard, job, member, DROPPED, b"", freed, now_ms)
