@@ -387,8 +387,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.sessions.beanstalk.session",
-                "out.write(CRLF)\n        self.awaits = max(self.awaits, job.batch)\n\n    def _f",
-                "out.write(CRLF)\n\n    def _f",
+                "out.write(CRLF)\n        self.narrow(before, job.batch)\n\n    def _f",
+                "out.write(CRLF)\n        self.narrow(before, 0)\n\n    def _f",
             ),
         ),
     ),
@@ -398,8 +398,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.sessions.beanstalk.session",
-                "        self.awaits = max(self.awaits, self._yard.journal.appended)\n",
-                "",
+                "        self.narrow(len(self.out) - len(answer), self.journal.appended)\n",
+                "        self.narrow(len(self.out) - len(answer), 0)\n",
             ),
         ),
     ),

@@ -184,7 +184,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.sessions.bunqueue.session",
-                "            self.wait_for(lease.job.batch)\n",
+                "            newest = max(newest, lease.job.batch)\n",
                 "",
             ),
         ),

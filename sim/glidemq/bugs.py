@@ -21,10 +21,10 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
             (
                 "jobyard.sessions.glidemq.session",
                 (
-                    "        functions.fcall(call)\n"
-                    "        self.wait_for(self.door.yard.journal.appended)\n"
+                    "            self._call_function(command, now_ms)\n"
+                    "            return self.journal.appended\n"
                 ),
-                "        functions.fcall(call)\n",
+                "            self._call_function(command, now_ms)\n            return 0\n",
             ),
         ),
     ),

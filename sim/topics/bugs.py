@@ -228,7 +228,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             (
                 "jobyard.sessions.topics.pages",
                 "    call.await_batch(page.batch, is_synced=page.is_synced)\n",
-                "",
+                "    call.await_batch(0, is_synced=page.is_synced)\n",
             ),
         ),
     ),

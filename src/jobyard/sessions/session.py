@@ -6,6 +6,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.journal.gate import Outbox, Sink
+from jobyard.journal.journal import Journal
 
 # An address nobody knows.
 NOWHERE: Final = "?:0"
@@ -55,11 +56,14 @@ class Entrance:
 class Session:
     """One client of one protocol."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, journal: Journal) -> None:
         self.peer: Peer = peer
+        self.journal: Journal = journal
         self.out = BytesWriter()
-        # The newest batch that anything in `out` discloses.
+        # The newest batch that anything in `out` discloses, as far as it was narrowed.
         self.awaits: i64 = 0
+        # How much of `out` was narrowed: the rest waits for all that was appended up to its going.
+        self._narrowed: i64 = 0
         # The newest batch that must be on the disk first, though less is enough for others.
         self.awaits_synced: i64 = 0
         # No more input counts: close once the output has gone.
@@ -120,9 +124,30 @@ class Session:
 
     def take_output(self) -> bytes:
         """Return what is to be sent once `awaits` is safe, and `awaits_synced` on the disk."""
+        if len(self.out) > self._narrowed:
+            self.awaits = max(self.awaits, self.journal.newest())
+        self._narrowed = 0
         data = self.out.getvalue()
         self.out.truncate(0)
         return data
+
+    def narrow(self, start: i64, number: i64) -> None:
+        """Let an answer, all of the output from `start` on, wait for batch `number` and no newer.
+
+        An answer that nobody narrows waits for the newest batch there is, whatever it tells. To
+        narrow is for those who know all that theirs tells: answers of every day's commands, and
+        such as tell nothing of the yard. Where something before `start` was not narrowed, this is
+        made up for now: both leave together.
+        """
+        if start > self._narrowed:
+            self.awaits = max(self.awaits, self.journal.newest())
+        self.awaits = max(self.awaits, number)
+        self._narrowed = len(self.out)
+
+    def unwrite(self, size: i64) -> None:
+        """Forget what was written behind the first `size` bytes of the output."""
+        self.out.truncate(size)
+        self._narrowed = min(self._narrowed, size)
 
     def await_synced(self, number: i64) -> None:
         """Send nothing of the output before batch `number` is on the disk."""

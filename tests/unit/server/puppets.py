@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from jobyard.journal.journal import Journal
 from jobyard.sessions.session import Entrance, Peer, Session
 
 
@@ -9,7 +10,7 @@ class Puppet(Session):
     """A session that notes what it is told and says what the test wants."""
 
     def __init__(self, peer: Peer) -> None:
-        super().__init__(peer)
+        super().__init__(peer, Journal(None, 1 << 20, ids_ahead=False))
         self.heard = b""
         self.calls: list[str] = []
         self.unread = 0
@@ -51,8 +52,9 @@ class Puppet(Session):
         return self.unread
 
     def say(self, data: bytes, awaits: int = 0) -> None:
+        before = len(self.out)
         self.out.write(data)
-        self.awaits = max(self.awaits, awaits)
+        self.narrow(before, awaits)
 
 
 class PuppetEntrance(Entrance):

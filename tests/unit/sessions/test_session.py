@@ -1,6 +1,9 @@
 import pytest
 
+from jobyard.journal.journal import Journal
 from jobyard.sessions.session import Entrance, Peer, Session
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import OpenYard
 
 
 def test_the_seams_promise_and_do_nothing() -> None:
@@ -8,7 +11,7 @@ def test_the_seams_promise_and_do_nothing() -> None:
     peer.stirred()
     with pytest.raises(NotImplementedError):
         Entrance().enter(peer)
-    session = Session(peer)
+    session = Session(peer, Journal(None, 1 << 20, ids_ahead=False))
     for call in (session.resume, session.half_close, session.end_input, session.closed):
         with pytest.raises(NotImplementedError):
             call(0)
@@ -19,9 +22,55 @@ def test_the_seams_promise_and_do_nothing() -> None:
 
 
 def test_output_is_taken_once() -> None:
-    session = Session(Peer())
+    session = Session(Peer(), Journal(None, 1 << 20, ids_ahead=False))
     assert session.take_output() == b""
     session.out.write(b"abc")
     assert session.take_output() == b"abc"
     assert session.take_output() == b""
     assert (session.awaits, session.is_finished, session.is_stalled) == (0, False, False)
+
+
+def open_session() -> tuple[Session, Journal]:
+    """Return a session over a journal whose batch 1 is open and has a record."""
+    site = OpenYard(MemoryStorage())
+    site.yard.journal.append_clean()
+    return Session(Peer(), site.yard.journal), site.yard.journal
+
+
+def test_output_waits_for_all_that_was_appended_unless_it_was_narrowed() -> None:
+    session, journal = open_session()
+    session.out.write(b"abc")
+    session.take_output()
+    assert session.awaits == journal.newest() == journal.open_number > 0
+
+
+def test_narrowed_output_waits_for_less() -> None:
+    session, journal = open_session()
+    session.out.write(b"abc")
+    session.narrow(0, 0)
+    session.take_output()
+    assert session.awaits == 0 < journal.newest()
+
+
+def test_output_behind_and_before_what_was_narrowed_is_not() -> None:
+    for order in ("before", "behind"):
+        session, journal = open_session()
+        if order == "before":
+            session.out.write(b"refusal")
+        start = len(session.out)
+        session.out.write(b"answer")
+        session.narrow(start, 0)
+        if order == "behind":
+            session.out.write(b"refusal")
+        session.take_output()
+        assert session.awaits == journal.newest() > 0
+
+
+def test_what_is_unwritten_leaves_nothing_narrowed_behind() -> None:
+    session, journal = open_session()
+    session.out.write(b"a long answer")
+    session.narrow(0, 0)
+    session.unwrite(0)
+    session.out.write(b"refusal")
+    session.take_output()
+    assert session.awaits == journal.newest() > 0

@@ -53,7 +53,7 @@ class BeanstalkSession(Session, Holder):
     """Commands of one connection, in order."""
 
     def __init__(self, door: BeanstalkDoor, peer: Peer) -> None:
-        super().__init__(peer)
+        super().__init__(peer, door.yard.journal)
         self._door = door
         self._yard = door.yard
         self._book = door.yard.new_book(self)
@@ -74,8 +74,7 @@ class BeanstalkSession(Session, Holder):
         self._is_worker: bool = False
         self._waits_no_more: bool = False
         self._input_ended: bool = False
-        # What runs now: a line, or the end of a body. Kept only while it does.
-        self._running: bytes = b""
+        self._running: bytes = b""  # Kept only while it does.
         self._running_at: i64 = 0
         door.connections_count += 1
         door.connections_total += 1
@@ -304,10 +303,11 @@ class BeanstalkSession(Session, Holder):
             self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else words.OUT_OF_MEMORY)
             return
         out = self.out
+        before: i64 = len(out)
         out.write(b"INSERTED ")
         write_number(out, job.id)
         out.write(CRLF)
-        self.awaits = max(self.awaits, job.batch)
+        self.narrow(before, job.batch)
 
     # -- reserve -------------------------------------------------------------------------------
 
@@ -567,13 +567,14 @@ class BeanstalkSession(Session, Holder):
     def _say(self, answer: bytes) -> None:
         """Answer with what the yard's newest waited-for record may have brought about."""
         self.out.write(answer)
-        self.awaits = max(self.awaits, self._yard.journal.appended)
+        self.narrow(len(self.out) - len(answer), self.journal.appended)
 
     def _say_watching(self) -> None:
         self._say(b"WATCHING %d\r\n" % len(self._watched))
 
     def _say_job(self, word: bytes, job: Job, body: bytes) -> None:
         out = self.out
+        before: i64 = len(out)
         if job.codec != RAW:
             body = to_raw(i64(job.codec), body)
         out.write(word)
@@ -583,7 +584,7 @@ class BeanstalkSession(Session, Holder):
         out.write(CRLF)
         out.write(body)
         out.write(CRLF)
-        self.awaits = max(self.awaits, job.batch)
+        self.narrow(before, job.batch)
 
     def _found(self, job: object) -> None:
         if not isinstance(job, Job):
@@ -597,4 +598,3 @@ class BeanstalkSession(Session, Holder):
         """Answer with counts, which may show any record there is, waited for or not."""
         data = text.encode()
         self.out.write(b"OK %d\r\n%b\r\n" % (len(data), data))
-        self.awaits = max(self.awaits, self._yard.journal.newest())

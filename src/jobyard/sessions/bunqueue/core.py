@@ -62,7 +62,7 @@ def push(session: BunqueueSession, request: Request) -> None:
     out.write(b"\xa2id")
     _write_id(session, job)
     session.end_ok(frame, request.req_id)
-    session.wait_for(job.batch)
+    session.narrow(frame, job.batch)
 
 
 def _write_id(session: BunqueueSession, job: Job) -> None:
@@ -169,10 +169,12 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
     frame = session.begin_ok(request.req_id, 1)
     write_ascii(out, b"ids")
     write_array(out, len(jobs))
+    newest: i64 = 0
     for job in jobs:
         _write_id(session, job)
-        session.wait_for(job.batch)
+        newest = max(newest, job.batch)
     session.end_ok(frame, request.req_id)
+    session.narrow(frame, newest)
 
 
 def _tell_pushed(onlooker: Onlooker, queue: str, total: int, inserted: i64) -> None:
@@ -434,7 +436,7 @@ def ack(session: BunqueueSession, request: Request) -> None:
     _complete(session.yard, job, result, keep, request.now_ms)
     frame = session.begin_ok(request.req_id, 0)
     session.end_ok(frame, request.req_id)
-    session.wait_for(job.batch)
+    session.narrow(frame, job.batch)
 
 
 def _complete(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> None:
@@ -461,6 +463,7 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
     removes = fields.value(b"removeOnCompletes")
     ignored: list[object] = []
     ignored_ids: list[object] = []
+    newest: i64 = 0
     for i, name in enumerate(ids):
         job = find_job(session.yard, name.encode())
         token = tokens[i] if tokens is not None else None
@@ -478,13 +481,14 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
             ignored.append(i)
             ignored_ids.append(name)
             continue
-        session.wait_for(job.batch)
+        newest = max(newest, job.batch)
     if ignored:
         data = {"ignoredIndices": ignored, "ignoredIds": ignored_ids}
         session.answer(request.req_id, {"data": data})
         return
     frame = session.begin_ok(request.req_id, 0)
     session.end_ok(frame, request.req_id)
+    session.narrow(frame, newest)
 
 
 def _may_end(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> bool:

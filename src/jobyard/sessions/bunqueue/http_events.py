@@ -371,8 +371,8 @@ class EventStream(Pending, Audience):
 
     def _send(self, happening: Happening) -> None:
         if not self._queue or not happening.queue or happening.queue == self._queue:
+            # Not narrowed: its record may not be appended yet.
             self._call.send(happening.block())
-            self._call.await_news()
 
     def _catch_up(self) -> None:
         self._is_behind = False
@@ -383,6 +383,7 @@ class EventStream(Pending, Audience):
         """Show that the stream lives."""
         del now_ms
         if self._call.has_room():
+            self._call.await_batch(0)
             self._call.send(_HEARTBEAT)
 
     def drained(self, now_ms: i64) -> None:

@@ -136,13 +136,13 @@ class Socket(Peer, Talk, Audience):
         if not out:
             return
         http = self._http
-        http.awaits = max(http.awaits, session.awaits)
         http.await_synced(session.take_synced())
-        if session.events_of is not None:
-            http.tells_news = True
         at = 0
         while at < len(out):
             end = at + 4 + int.from_bytes(out[at : at + 4], "big")
+            if session.events_of is None:
+                # The record behind an event may not be appended yet.
+                http.enough = session.awaits
             self.line.say(to_json(MSGPACK, out[at + 4 : end]))
             at = end
 
@@ -163,7 +163,6 @@ class Socket(Peer, Talk, Audience):
             return
         if message and self.line.has_room():
             self.line.say(message)
-            self._http.tells_news = True
 
     def beat(self, now_ms: i64) -> None:
         """Ask whether the other side is still there, or give it up."""

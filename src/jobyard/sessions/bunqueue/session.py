@@ -84,7 +84,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     """Commands of one connection."""
 
     def __init__(self, door: BunqueueDoor, peer: Peer) -> None:
-        super().__init__(peer)
+        super().__init__(peer, door.yard.journal)
         self.door = door
         self.yard = door.yard
         self.book = door.yard.new_book(self)
@@ -100,7 +100,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self._long: Long | None = None
         # The queue whose events are wanted; None for no events.
         self.events_of: str | None = None
-        self._tells_news: bool = False
         # Workers that registered here leave with the connection.
         self.worker_ids: list[str] = []
         # The queue named last: a client names the same one over and over.
@@ -401,10 +400,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     # -- answers -------------------------------------------------------------------------------
 
-    def wait_for(self, number: i64) -> None:
-        """Send nothing of what was written before batch `number` is safe."""
-        self.awaits = max(self.awaits, number)
-
     def begin_ok(self, req_id: bytes, count: i64) -> i64:
         """Begin an answer with `ok` and room for `count` more fields; return the frame's place."""
         out = self.out
@@ -428,7 +423,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             write_text(self.out, key)
             write_value(self.out, value)
         self.end_ok(frame, req_id)
-        self.wait_for(self.yard.journal.newest())
 
     def refuse(self, req_id: bytes, error: str) -> None:
         """Answer that a command cannot be done."""
@@ -440,7 +434,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         write_ascii(out, b"error")
         write_text(out, error)
         self.end_ok(frame, req_id)
-        self.wait_for(self.yard.journal.appended)
+        self.narrow(frame, self.journal.appended)
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -483,17 +477,19 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if onlooker is not None and len(leases) > 1:
             told: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
             onlooker.tell("batch:pulled", told)
+        newest: i64 = 0 if leases else self.journal.appended
         for lease in leases:
             if pull.is_detached:
                 hand_over(self.yard, lease, self.door.orphans)
-            self.wait_for(lease.job.batch)
+            newest = max(newest, lease.job.batch)
+        self.narrow(frame, newest)
 
     def answer_lease(self, req_id: bytes, lease: Lease) -> None:
         """Answer a PULL that asked for nothing in particular with the job that was there."""
         frame = self.begin_ok(req_id, 1)
         shape.write_lease(self.out, self.door, lease, with_token=False)
         self.end_ok(frame, req_id)
-        self.wait_for(lease.job.batch)
+        self.narrow(frame, lease.job.batch)
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
         """Answer a WaitJob."""
@@ -519,16 +515,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if event.queue.name != self.events_of:
             return
         shape.write_event(self.out, self.door, event)
-        # Its record may not be appended yet.
-        self._tells_news = True
+        # Not narrowed: its record may not be appended yet.
         self.peer.stirred()
-
-    def take_output(self) -> bytes:
-        """Return what is to be sent; events wait for all that was appended up to now."""
-        if self._tells_news:
-            self._tells_news = False
-            self.wait_for(self.yard.journal.newest())
-        return super().take_output()
 
 
 def _text_req_id(fields: Fields) -> bytes:

@@ -82,7 +82,7 @@ class GlidemqSession(Session):
     """Commands of one connection."""
 
     def __init__(self, door: GlidemqDoor, peer: Peer) -> None:
-        super().__init__(peer)
+        super().__init__(peer, door.yard.journal)
         self.door = door
         self.is_known: bool = not door.password
         self._reader = RespReader(LIMITS if self.is_known else STRANGER_LIMITS)
@@ -242,14 +242,14 @@ class GlidemqSession(Session):
             if not routine.run(self, now_ms):
                 return False
         except (Refused, StorageFull) as error:
-            self.out.truncate(before)
+            self.unwrite(before)
             self._say_error(self._words_of(error))
         self._reader.pass_over(routine.mould.end)
         self.door.commands_count += 1
         self.last_command = routine.command
         self._chances = CHANCES
         self._misses = 0
-        self.wait_for(self.door.yard.journal.appended)
+        self.narrow(before, self.journal.appended)
         return True
 
     def _fitting(self) -> Routine | None:
@@ -293,26 +293,27 @@ class GlidemqSession(Session):
         replies = self.replies
         before: i64 = len(self.out)
         try:
-            self._dispatch(command, now_ms)
+            self.narrow(before, self._dispatch(command, now_ms))
         except (Refused, StorageFull) as error:
-            self.out.truncate(before)
+            self.unwrite(before)
             if self.queued is not None and not isinstance(error, YardFull):
                 self._is_spoiled = True
             self._say_error(self._words_of(error))
         if REPLIES_ON not in (replies, self.replies):
-            self.out.truncate(before)
+            self.unwrite(before)
             if self.replies == REPLIES_SKIP:
                 self.replies = REPLIES_ON
 
-    def _dispatch(self, command: Command, now_ms: i64) -> None:
+    def _dispatch(self, command: Command, now_ms: i64) -> i64:
+        """Run a command; return the batch that its answer waits for."""
         if self.queued is None and self.is_known and command.is_word(0, b"FCALL"):
             self._call_function(command, now_ms)
-            return
+            return self.journal.appended
         name = command.word(0)
         spec = COMMANDS.get(name)
         if spec is None:
             self._refuse_unknown(command, name)
-            return
+            return 0
         if not self.is_known and not spec.is_open:
             raise Wrong(NO_AUTH)
         if not spec.takes(command.count()):
@@ -328,13 +329,14 @@ class GlidemqSession(Session):
                 )
             self.queued.append(command)
             write_simple(self.out, b"QUEUED")
-            return
+            return 0
         call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
         spec.run(call)
-        if not spec.is_still:
-            self.wait_for(self.door.yard.journal.appended)
         if self._chances > 0 and name == b"XREADGROUP":
             self._learn(call)
+        if spec.is_still:
+            return 0
+        return self.journal.appended
 
     def _call_function(self, command: Command, now_ms: i64) -> None:
         """Run what nearly every command of a busy client is, without a look at the table."""
@@ -343,7 +345,6 @@ class GlidemqSession(Session):
         self.last_command = b"FCALL"
         call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
         functions.fcall(call)
-        self.wait_for(self.door.yard.journal.appended)
         if self._chances > 0:
             self._learn(call)
 
@@ -373,7 +374,7 @@ class GlidemqSession(Session):
             try:
                 spec.run(Call(self, command, now_ms, may_wait=False))
             except (Refused, StorageFull) as error:
-                self.out.truncate(before)
+                self.unwrite(before)
                 self._say_error(self._words_of(error))
             if len(self.out) == before:
                 # CLIENT REPLY says nothing, but each has its place in the answer.
@@ -410,14 +411,11 @@ class GlidemqSession(Session):
 
     # -- answers -------------------------------------------------------------------------------
 
-    def wait_for(self, number: i64) -> None:
-        """Send nothing of what was written before batch `number` is safe."""
-        self.awaits = max(self.awaits, number)
-
     def _say_error(self, text: str) -> None:
+        before: i64 = len(self.out)
         write_error(self.out, text)
         self.door.errors_count += 1
-        self.wait_for(self.door.yard.journal.appended)
+        self.narrow(before, self.journal.appended)
 
     def _words_of(self, error: Exception) -> str:
         if isinstance(error, Wrong):
@@ -469,8 +467,9 @@ class GlidemqSession(Session):
         untake(self.door.yard, unbegun, now_ms)
 
     def _give_up(self, blocked: Blocked) -> None:
+        before: i64 = len(self.out)
         blocked.give_up()
-        self.wait_for(self.door.yard.journal.appended)
+        self.narrow(before, self.journal.appended)
         self._unblock()
 
     def _try(self, blocked: Blocked, now_ms: i64) -> bool:
@@ -478,11 +477,11 @@ class GlidemqSession(Session):
         try:
             is_done = blocked.try_again(now_ms)
         except (Refused, StorageFull) as error:
-            self.out.truncate(before)
+            self.unwrite(before)
             self._say_error(self._words_of(error))
             is_done = True
         if is_done:
-            self.wait_for(self.door.yard.journal.appended)
+            self.narrow(before, self.journal.appended)
         return is_done
 
     def _unblock(self) -> None:

@@ -140,15 +140,14 @@ class Call:
         return self.request.method == "HEAD"
 
     def await_batch(self, number: i64, *, is_synced: bool = False) -> None:
-        """Send nothing of the answer before batch `number` is safe; `is_synced`: on the disk."""
+        """Say that batch `number` is enough for what is written next; `is_synced`: on the disk.
+
+        What is written without such a word, and every refusal, waits for all that was appended.
+        """
         session = self.session
-        session.awaits = max(session.awaits, number)
+        session.enough = max(session.enough, number)
         if is_synced and session.door.yard.journal.is_answered_early():
             session.await_synced(number)
-
-    def await_news(self) -> None:
-        """Send nothing more before all that happens up to then is safe, though not appended yet."""
-        self.session.tells_news = True
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -165,6 +164,7 @@ class Call:
         """Answer that the call cannot be served after all."""
         route = self.route
         assert route is not None
+        self.session.enough = -1
         self.answer(refused.status, route.area.refusal(refused), JSON, refused.headers)
 
     def wait(self, pending: Pending) -> None:

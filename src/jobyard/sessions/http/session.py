@@ -77,7 +77,7 @@ class HttpSession(Session):
     """Requests of one connection."""
 
     def __init__(self, door: HttpDoor, peer: Peer) -> None:
-        super().__init__(peer)
+        super().__init__(peer, door.yard.journal)
         self.door = door
         self._reader = HttpReader(door.body_max)
         self._call: Call | None = None
@@ -93,8 +93,8 @@ class HttpSession(Session):
         self._input_ended: bool = False
         # The last answer is written, and what still comes is not looked at.
         self._is_lingering: bool = False
-        # The output tells of things whose records may not be appended yet.
-        self.tells_news: bool = False
+        # The batch that is enough for what is written next; below zero for all there are.
+        self.enough: i64 = -1
         # Of the last call, should its answer never leave.
         self.regret: Regret | None = None
         # Made when a request first comes in more than one piece.
@@ -203,7 +203,9 @@ class HttpSession(Session):
             self._refuse_malformed(refusal, now_ms)
         elif reader.wants_continue:
             reader.wants_continue = False
+            before: i64 = len(self.out)
             self.out.write(_CONTINUE)
+            self.narrow(before, 0)
 
     def _refuse_malformed(self, refusal: BadHttp, now_ms: i64) -> None:
         if self._is_lingering:
@@ -224,6 +226,7 @@ class HttpSession(Session):
     def _refuse_unread(self, refused: HttpRefused) -> None:
         """Say no to what is not a request, and close: where the next one begins is not known."""
         area = self.door.routes.area_of(_segments_of(self._reader.path() or "/"))
+        before: i64 = len(self.out)
         self.out.write(
             response(
                 refused.status,
@@ -235,6 +238,8 @@ class HttpSession(Session):
                 is_1_0=False,
             )
         )
+        # Nothing was looked at.
+        self.narrow(before, 0)
         self.is_finished = True
 
     def resume(self, now_ms: i64) -> None:
@@ -323,13 +328,6 @@ class HttpSession(Session):
             size += REQUEST_WEIGHT + len(request.body)
         return size
 
-    def take_output(self) -> bytes:
-        """Return what is to be sent; news wait for all that was appended up to now."""
-        if self.tells_news:
-            self.tells_news = False
-            self.awaits = max(self.awaits, self.door.yard.journal.newest())
-        return super().take_output()
-
     def doing(self) -> str:
         """Return the method and the route of the call, or what the connection became."""
         if self._other is not None:
@@ -352,6 +350,7 @@ class HttpSession(Session):
         # Set first: whoever serves may answer at once.
         self._call = call
         self.regret = None
+        self.enough = -1
         try:
             # Most send the same head again, and nothing new can be told from it.
             if request.headers is not self._sender:
@@ -420,9 +419,19 @@ class HttpSession(Session):
 
     def _refuse(self, call: Call, refused: HttpRefused) -> None:
         assert not call.is_streaming
+        # Whatever was enough for the answer that is not given.
+        self.enough = -1
         call.answer(refused.status, _area_of(call).refusal(refused), JSON, refused.headers)
 
     # -- answers -------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Write something that waits for all that was appended, or for as much as is `enough`."""
+        before: i64 = len(self.out)
+        self.out.write(data)
+        if self.enough >= 0:
+            self.narrow(before, self.enough)
+            self.enough = -1
 
     def write_answer(
         self, call: Call, status: i64, body: bytes, content_type: str, headers: bytes
@@ -434,7 +443,7 @@ class HttpSession(Session):
         is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
         # Behind a request for another protocol nothing is read as HTTP any more.
         keep_alive = request.keep_alive and not request.is_upgrade and not is_last
-        self.out.write(
+        self.write(
             response(
                 status,
                 body,
@@ -451,7 +460,7 @@ class HttpSession(Session):
         """Write the head of an answer whose body comes bit by bit."""
         if self._origin_lines:
             headers = self._origin_lines + headers
-        self.out.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
+        self.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
             # Only the head was asked for.
             self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
@@ -462,14 +471,14 @@ class HttpSession(Session):
         """Write some of a stream."""
         if call.is_answered:
             return
-        self.out.write(data if call.request.is_1_0 else chunk(data))
+        self.write(data if call.request.is_1_0 else chunk(data))
         if not self._is_serving:
             self.peer.stirred()
 
     def write_stream_end(self, call: Call, trailers: bytes) -> None:
         """Write the end of a stream."""
         if not call.request.is_1_0:
-            self.out.write(last_chunk(trailers))
+            self.write(last_chunk(trailers))
         self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
 
     def break_off(self, call: Call) -> None:
@@ -501,9 +510,7 @@ class HttpSession(Session):
 
     def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
         """Let something else speak on this connection from here on."""
-        self.out.write(b"HTTP/1.1 %d Switching Protocols\r\n" % status)
-        self.out.write(headers)
-        self.out.write(b"\r\n")
+        self.write(b"HTTP/1.1 %d Switching Protocols\r\n%s\r\n" % (status, headers))
         self._call = None
         self._other = other
         rest = self._reader.rest

@@ -142,6 +142,7 @@ class WebSocket(TakenOver):
         self._http.changes_before = self._http.door.yard.changes()
         opcode = message.opcode
         if opcode == websocket.OP_PING:
+            self._http.enough = 0
             self.write(websocket.pong(message.content))
         elif opcode == websocket.OP_CLOSE:
             self.end(message.code, "")
@@ -162,7 +163,7 @@ class WebSocket(TakenOver):
         """Send a frame, if the last word was not said yet."""
         if self.is_over:
             return
-        self._http.out.write(frame)
+        self._http.write(frame)
         if not self.is_running:
             self._http.peer.stirred()
 
@@ -171,6 +172,7 @@ class WebSocket(TakenOver):
         if now_ms - self._heard_ms >= SILENCE_MS:
             self.end(websocket.CLOSE_GOING_AWAY, "nothing was heard for too long")
         elif self.has_room():
+            self._http.enough = 0
             self.write(websocket.ping(b""))
 
     # -- the end -------------------------------------------------------------------------------

@@ -213,6 +213,7 @@ class _Export(Alarm, Pending):
         self._range = wanted
         self._reached: i64 = wanted.from_seq
         self._rows: i64 = 0
+        self._batch: i64 = source.batch()
         # Before anything is sent: what cannot be read is refused, and not broken off.
         page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
@@ -287,6 +288,9 @@ class _Export(Alarm, Pending):
                 f"{NOTE}last_seq": str(int(page.last_seq)),
                 f"{NOTE}rows": str(int(count)),
             }
+            if not wanted.may_have_gaps:
+                # Nothing is missing, and all of it was there when the export began.
+                self._call.await_batch(self._batch)
             self._call.send(batch_message(page.columns, notes))
         self._rows += count
         self._reached = page.reached_seq
@@ -302,8 +306,6 @@ class _Export(Alarm, Pending):
         trailers = f"Topics-Rows: {int(self._rows)}\r\n"
         if self._range.rows != NOT_KNOWN:
             lost = self._range.rows - self._rows
-            if lost > 0:
-                self._call.await_batch(self._door.yard.journal.newest())
             notes[f"{NOTE}lost_rows"] = str(int(lost))
             trailers += f"Topics-Lost-Rows: {int(lost)}\r\n"
         self._call.send(batch_message(nothing.columns, notes) + END)

@@ -261,7 +261,8 @@ def extend(door: TopicsDoor, call: Call) -> None:
         put_int(out, b'":', door.wall_ms(i64(until_ms)))
         is_first = False
     out.write(b"}")
-    call.await_batch(ended.batch, is_synced=queue.is_synced)
+    # Who is told of a lease that is gone learns what ended it.
+    call.await_batch(max(ended.batch, door.yard.journal.appended), is_synced=queue.is_synced)
     finish(call, out)
 
 
@@ -275,7 +276,6 @@ def redrive(door: TopicsDoor, call: Call) -> None:
     except WriteTooLarge:
         raise too_large() from None
     except TopicFull:
-        call.await_batch(door.yard.journal.newest())
         raise queue_full(queue) from None
     _answer_count(door, call, queue, b',"redriven":', count)
 

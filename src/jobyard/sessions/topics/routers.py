@@ -63,7 +63,6 @@ def put_router(door: TopicsDoor, call: Call) -> None:
     out = BytesWriter()
     out.write(encode(router.fields())[:-1])
     put_bool(out, b',"created":', value=is_new)
-    call.await_batch(yard.journal.newest())
     finish(call, out, 201 if is_new else 200)
 
 
@@ -122,7 +121,6 @@ def get_router(door: TopicsDoor, call: Call) -> None:
     check_name(call, router.dest)
     out = BytesWriter()
     out.write(encode(_state(door, router))[:-1])
-    call.await_batch(door.yard.journal.newest())
     finish(call, out)
 
 
@@ -161,7 +159,6 @@ def list_routers(door: TopicsDoor, call: Call) -> None:
     if len(found) > size:
         out.write(b',"next_cursor":')
         write_text(out, page_cursor(found[size - 1]))
-    call.await_batch(door.yard.journal.newest())
     finish(call, out)
 
 
@@ -182,5 +179,4 @@ def delete_router(door: TopicsDoor, call: Call) -> None:
     out.write(b'{"router":')
     write_text(out, name)
     put_bool(out, b',"deleted":', value=router is not None)
-    call.await_batch(door.yard.journal.newest())
     finish(call, out)

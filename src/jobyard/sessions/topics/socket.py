@@ -170,7 +170,6 @@ class Socket(Alarm, Talk, Outlet):
         out.write(b',"topics":{')
         write_starts(out, cursors)
         out.write(b"}")
-        self._call.await_batch(self._door.yard.journal.newest())
         self._send(out)
         for cursor in cursors.values():
             self._feed.add(cursor)
@@ -260,7 +259,6 @@ class Socket(Alarm, Talk, Outlet):
         out = _begin_about(b"topic_deleted", cursor)
         put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
-        self._call.await_batch(self._door.yard.journal.newest())
         self._send(out)
 
     def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:

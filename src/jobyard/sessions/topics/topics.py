@@ -181,7 +181,6 @@ def list_topics(door: TopicsDoor, call: Call) -> None:
     if len(found) > size:
         answer["next_cursor"] = page_cursor(found[size - 1])
     answer["performance"] = {"server_total_ms": int(call.elapsed_us()) / 1000}
-    call.await_batch(yard.journal.newest())
     call.answer(200, _printed(answer))
 
 

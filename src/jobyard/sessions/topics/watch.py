@@ -152,7 +152,6 @@ def create(door: TopicsDoor, call: Call) -> None:
     out.write(b',"topics":{')
     write_starts(out, cursors)
     out.write(b"}")
-    call.await_batch(door.yard.journal.newest())
     finish(call, out)
 
 
@@ -333,6 +332,7 @@ class _Stream(Alarm, Pending, Outlet):
         if now_ms >= due_ms:
             if self._call.unsent_size() == 0:
                 wall_ms = int(self._door.wall_ms(now_ms))
+                self._call.await_batch(0)
                 self._call.send(comment(b"hb %d" % wall_ms))
             self._sent_ms = now_ms
             due_ms = now_ms + self._watch.heartbeat_ms
@@ -384,7 +384,6 @@ class _Stream(Alarm, Pending, Outlet):
         out = _begin(cursor)
         put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
-        self._call.await_batch(self._door.yard.journal.newest())
         self._send(cursor, b"topic-deleted", out)
 
     def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:

@@ -83,6 +83,7 @@ class Heartbeat(Alarm):
 
     def ring(self, now_ms: i64) -> None:
         """Say something."""
+        self._call.await_batch(0)
         self._call.send(comment(b"hb"))
         self.begin(now_ms)
 

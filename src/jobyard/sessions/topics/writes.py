@@ -124,10 +124,6 @@ def write_records(
         if config is not None:
             drop_topic(yard, name, now_ms)
         raise
-    except HttpRefused:
-        # It may tell how far the topic has come.
-        call.await_batch(yard.journal.newest())
-        raise
     written.is_created = config is not None
     return written
 
