@@ -160,8 +160,13 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.journal.reader",
-                "if crc32(view[body : body + head.part1_size], crc) != head.crc:",
-                "if crc32(view[body : body + head.part1_size], crc) < 0:",
+                "if crc32(view[summed:end], crc) != head.crc:",
+                "if crc32(view[summed:end], crc) < 0:",
+            ),
+            Change(
+                "jobyard.journal.reader",
+                "head.records_size) < 0\n",
+                "head.records_size) < 1 << 40\n",
             ),
         ),
     ),

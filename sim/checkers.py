@@ -424,9 +424,12 @@ def _batches(data: bytes, number: int) -> Iterator[tuple[int, int, bytes]]:
         head = data[at : at + 96]
         if int.from_bytes(head[24:28], "little") != number:
             return
-        part1_size = int.from_bytes(head[4:8], "little")
-        end = at + 96 + part1_size + int.from_bytes(head[8:16], "little")
-        crc = crc32(data[at + 96 : at + 96 + part1_size], crc32(head[:88]))
+        part2_at = at + 96 + int.from_bytes(head[4:8], "little")
+        end = part2_at + int.from_bytes(head[8:16], "little")
+        # Over the sums of the records if there are any; a torn tail may have those and not these.
+        sums_size = int.from_bytes(head[84:88], "little")
+        summed_at = part2_at - sums_size if sums_size else at + 96
+        crc = crc32(data[summed_at:part2_at], crc32(head[:88]))
         if crc != int.from_bytes(head[88:96], "little"):
             return
         yield at, end, head

@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from jobyard.journal.segment import BATCH_HEADER_SIZE
+from jobyard.journal.segment import BatchHead
 from jobyard.model.job import BLOCKED, LEASED
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
@@ -236,7 +236,8 @@ class GlideWorld(BunWorld):
     def _check_whole(self, ask: Ask, sealed_count: int, open_size: int) -> None:
         """See that batches that a command made the journal close tell nothing of the command."""
         sealed = [one for one in self.boot.journal.pending[sealed_count:] if not one.is_seal]
-        size = sum(len(one.data) - BATCH_HEADER_SIZE for one in sealed)
+        heads = [BatchHead(one.data, 0) for one in sealed]
+        size = sum(int(head.records_size + head.part2_size) for head in heads)
         if sealed:
             self.reach("batch closed before a whole")
         if sealed and size != open_size:

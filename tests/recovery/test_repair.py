@@ -11,7 +11,8 @@ import pytest
 from jobyard.errors import JournalDamaged, StorageFull
 from jobyard.journal.segment import segment_number
 from jobyard.model.policy import Policy
-from jobyard.server.data import EXIT_DAMAGED, EXIT_FAILED, repair, repair_storage
+from jobyard.server.data import EXIT_DAMAGED
+from jobyard.server.repair import EXIT_FAILED, repair, repair_storage
 from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
 from tests.support.yards import NOW_MS, OpenYard, Snapshot, recount, snapshot
 

@@ -12,8 +12,9 @@ from jobyard.errors import JournalDamaged, NotFound
 from jobyard.journal.segment import segment_number
 from jobyard.journal.storage import SECTOR, find_unreadable, read_around
 from jobyard.model.job import DEAD
-from jobyard.server.data import EXIT_DAMAGED, check, repair, repair_storage
+from jobyard.server.data import EXIT_DAMAGED, check
 from jobyard.server.disk import FileStorage
+from jobyard.server.repair import repair, repair_storage
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.recovery.test_flips import SEGMENT, History, damaged_jobs, without_bodies
 from tests.support.memory_storage import MemoryStorage

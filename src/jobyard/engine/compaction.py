@@ -197,7 +197,7 @@ class Compactor:
         assert reader is not None
         data = reader.data
         pos: i64 = reader.at + BATCH_HEADER_SIZE
-        end: i64 = pos + head.part1_size
+        end: i64 = pos + head.records_size
         while pos < end:
             kind = data[pos]
             if kind in (KIND_PUT, KIND_MOVED):

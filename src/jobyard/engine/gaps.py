@@ -25,6 +25,8 @@ class Gaps:
         self.is_filled: bool = False
         self.queues: list[Queue] = []
         self.policies: list[Policy] = []
+        # Jobs of which nothing is known but their end; kept only where gaps are filled.
+        self.killed: set[int] = set()
 
     def look(self, yard: Yard, queues: dict[int, Queue], policies: dict[int, Policy]) -> None:
         """Find the gaps, and fill them if that was asked for; else raise JournalDamaged."""

@@ -105,7 +105,7 @@ class Replay:
         journal.next_id = max(journal.next_id, head.next_id)
         self.batches_count += 1
         pos: i64 = at + BATCH_HEADER_SIZE
-        end: i64 = pos + head.part1_size
+        end: i64 = pos + head.records_size
         # From a position in `data` to one in the file.
         shift: i64 = segment.end - at
         self._shift = shift
@@ -374,6 +374,8 @@ class Replay:
                 self._journal.told_ms = read_i64_le(data, pos + 24) + self._offset_ms
         if job is None:
             self._journal.ledger.count_kill(self._journal.hot, base)
+            if self.gaps.is_filled:
+                self.gaps.killed.add(read_i64_le(data, pos + 8))
             return
         self._journal.ledger.bury_base(job, self._journal.hot, base)
         self._yard.apply_gone(job)

@@ -39,6 +39,7 @@ from jobyard.journal.segment import (
     spare_name,
 )
 from jobyard.journal.storage import Storage, read_around
+from jobyard.journal.sums import sums_size, sums_size_max
 from jobyard.model.extra import size_of
 from jobyard.model.limits import INLINE_BODY_MAX
 
@@ -165,7 +166,7 @@ class Batches:
             return self._promised() + needed - room
         # A roll leaves the rest of the segment unused. What no segment holds gets a file of its
         # own, of which nothing is promised to others.
-        is_long = needed + self._roll_overhead() > self.segment_size
+        is_long = self._segment_for(needed) > self.segment_size
         return self._promised() + rest + (0 if is_long else needed) - room
 
     def _usable(self) -> i64:
@@ -230,7 +231,13 @@ class Batches:
         self.spares.append(name)
 
     def _open_size(self) -> i64:
-        return BATCH_HEADER_SIZE + len(self._part1) + self._part2_size + SEAL_SIZE
+        return self._size_with(0)
+
+    def _size_with(self, size: i64) -> i64:
+        """Return what the open batch takes with so much more in it, and the seal behind it."""
+        records: i64 = len(self._part1) + size
+        sums = sums_size_max(records)
+        return BATCH_HEADER_SIZE + records + sums + self._part2_size + SEAL_SIZE
 
     def make_room(self, size: i64) -> None:
         """See that `size` more bytes fit into the open batch and its segment."""
@@ -238,21 +245,22 @@ class Batches:
             self._roll(size)
 
     def _must_roll(self, size: i64) -> bool:
-        return self.hot.end + self._open_size() + size > self.hot.size
+        return self.hot.end + self._size_with(size) > self.hot.size
 
     def _roll(self, size: i64) -> None:
         """Close the hot segment and go on in a new one that holds at least `size`."""
-        fresh = self.open_segment(HOT, max(self.segment_size, size + self._roll_overhead()))
+        fresh = self.open_segment(HOT, max(self.segment_size, self._segment_for(size)))
         self.seal_batch()
         self.seal_segment(self.hot)
         self.hot = fresh
         note_newest(self.storage(), self.hot.number)
         self._append_alive()
 
-    def _roll_overhead(self) -> i64:
-        """Return what a segment holds beside the records of its first verb."""
-        alive_size: i64 = 16 + 4 * (len(self.segments) + 1)
-        return SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + SEAL_SIZE + alive_size
+    def _segment_for(self, size: i64) -> i64:
+        """Return the size of a segment that holds so many bytes of its first verb."""
+        records: i64 = size + 16 + 4 * (len(self.segments) + 1)
+        sums = sums_size_max(records)
+        return SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + records + sums + SEAL_SIZE
 
     def start(self) -> None:
         """Open the first segment of this boot: a short one, since a boot may be short too."""
@@ -337,7 +345,8 @@ class Batches:
         hot = self.hot
         part1 = self._part1.getvalue()
         part2 = b"".join(self._part2)
-        start: i64 = hot.end + BATCH_HEADER_SIZE + len(part1)
+        records_at: i64 = hot.end + BATCH_HEADER_SIZE
+        start: i64 = records_at + len(part1) + sums_size(records_at, len(part1))
         for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
             job.place = (hot.number << 32) | (start + offset)
         self._part1.truncate(0)
@@ -415,10 +424,11 @@ class Batches:
         self.seal_batch()
         part1 = BytesWriter()
         offsets = saved.encode(part1)
-        size: i64 = BATCH_HEADER_SIZE + len(part1) + saved.part2_size
+        records: i64 = len(part1)
+        size: i64 = BATCH_HEADER_SIZE + records + sums_size_max(records) + saved.part2_size
         segment = self._cold_segment(size + SEAL_SIZE)
         start: i64 = segment.end + BATCH_HEADER_SIZE
-        part2_start: i64 = start + len(part1)
+        part2_start: i64 = start + records + sums_size(start, records)
         for i in range(len(saved.jobs)):
             job = saved.jobs[i]
             long = job.size > INLINE_BODY_MAX

@@ -244,7 +244,7 @@ def _read_batch(data: bytes, at: i64, head: BatchHead, walk: _Walk) -> None:
     """Add the rows of a batch that were asked for, as many as there is room for."""
     seq = head.first_record
     pos: i64 = at + BATCH_HEADER_SIZE
-    end: i64 = pos + head.part1_size
+    end: i64 = pos + head.records_size
     wall_ms = head.wall_offset_ms
     wanted = walk.seq
     stop = walk.stop

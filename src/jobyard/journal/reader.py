@@ -22,6 +22,7 @@ from jobyard.journal.segment import (
     Segment,
 )
 from jobyard.journal.storage import Storage, find_unreadable, read_around
+from jobyard.journal.sums import find_bad, sums_size
 
 # Read at once; part 2 of a batch is skipped when it lies past the window.
 WINDOW: Final = 4 << 20
@@ -91,13 +92,26 @@ class Reader:
         at = self._need(offset, BATCH_HEADER_SIZE + head.part1_size)
         if at < 0 or offset + head.total_size() > self.segment.size:
             return None
-        view = self._view
-        crc = crc32(view[at : at + _CRC_AT])
-        body = at + BATCH_HEADER_SIZE
-        if crc32(view[body : body + head.part1_size], crc) != head.crc:
+        if not self._is_whole(head, offset, at):
             return None
         self.at = at
         return head
+
+    def _is_whole(self, head: BatchHead, offset: i64, at: i64) -> bool:
+        """Tell whether a header and its records, at `at` in the window, are as once written."""
+        start = offset + BATCH_HEADER_SIZE
+        if head.sums_size != 0 and head.sums_size != sums_size(start, head.records_size):
+            return False
+        view = self._view
+        crc = crc32(view[at : at + _CRC_AT])
+        body = at + BATCH_HEADER_SIZE
+        end = body + head.part1_size
+        summed = end - head.sums_size if head.sums_size > 0 else body
+        if crc32(view[summed:end], crc) != head.crc:
+            return False
+        if head.sums_size == 0:
+            return True
+        return find_bad(self.data, view, body, start, head.records_size) < 0
 
     def next(self) -> BatchHead | None:
         """Return the next whole batch or seal and step over it."""

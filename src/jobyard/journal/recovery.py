@@ -10,6 +10,7 @@ where they are (the page cache may hold what the disk never got), seals the segm
 Interrupted, it does the same again.
 """
 
+from contextlib import suppress
 from typing import final
 from zlib import crc32
 
@@ -393,6 +394,14 @@ class Recovery:
                 journal.add_spare(name)
             else:
                 self._storage.unlink(name)
+
+
+def newest_durable(storage: Storage) -> i64:
+    """Return the newest batch that anything says was on disk, be it there or not."""
+    recovery = Recovery(storage)
+    with suppress(JournalDamaged):
+        recovery.survey()
+    return recovery.durable
 
 
 @final

@@ -3,46 +3,33 @@
 The replacement is written under a name of its own and synced. Only then is the damaged file renamed
 aside and the replacement in, so a repair can be interrupted anywhere: run again, it begins from the
 same bytes. Between the two renames the segment is missing; its damaged file then lies beside, and
-is read instead.
+is read instead. What is read of a damaged batch is `journal/wreck.py`'s part.
 """
 
-from typing import Final, final
-from zlib import crc32
+from typing import Final
 
 from mypy_extensions import i64
 
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
+    BATCH_HEADER_SIZE,
     SEAL_MAGIC,
     SEAL_SIZE,
-    SEGMENT_HEADER_SIZE,
+    BatchHead,
     HeadFields,
     Segment,
+    encode_batch,
     encode_seal,
     encode_segment_header,
-    restamp_part2,
     segment_number,
 )
 from jobyard.journal.storage import Storage, read_around
+from jobyard.journal.wreck import NOTHING, Salvage, is_hot, read_header, read_wreck
 
 DAMAGED_TAIL: Final = ".damaged"
 REPAIRED_TAIL: Final = ".repaired"
 # Of a file that is damaged again after it was repaired.
 _AGAIN: Final = "-again"
-
-
-@final
-class Salvage:
-    """What was read of one segment, and what became of its files."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        # The file that was read; empty if there was none.
-        self.source: str = ""
-        # Where the damaged file is now, if this repair moved it.
-        self.kept: str = ""
-        self.batches: list[bytes] = []
-        self.next_id: i64 = 1
 
 
 def clear_unfinished(storage: Storage) -> None:
@@ -53,20 +40,16 @@ def clear_unfinished(storage: Storage) -> None:
             storage.unlink(name)
 
 
-def repair_segment(storage: Storage, name: str) -> Salvage:
-    """Replace a segment by what can be read of it; an empty one if nothing can."""
+def repair_segment(storage: Storage, name: str, newest: i64 = 0) -> Salvage:
+    """Replace a segment by what can be read of it; an empty one if nothing can.
+
+    `newest` is a batch that others know to be on disk and that is in no segment: one that says
+    nothing takes its place.
+    """
     salvage = Salvage(name)
     names = storage.names()
-    number = segment_number(name)
-    segment = Segment(number, 0, 0)
     salvage.source = name if name in names else _last_aside(names, name)
-    if salvage.source:
-        segment.size = storage.size(salvage.source)
-        _read(storage, segment, salvage)
-    header = encode_segment_header(segment, 1, salvage.next_id, 0, 0)
-    data = header + b"".join(salvage.batches)
-    segment.end = len(data)
-    data += encode_seal(segment, segment.last_batch, HeadFields(1, 0, salvage.next_id))
+    data = _Replacement(storage, salvage).encode(newest)
     fresh = name + REPAIRED_TAIL
     storage.create(fresh, len(data))
     storage.write(fresh, 0, data)
@@ -99,28 +82,101 @@ def next_aside(names: list[str], name: str) -> str:
     return aside
 
 
-def _read(storage: Storage, segment: Segment, salvage: Salvage) -> None:
-    """Read the whole batches of a segment, and the id that must be issued next at the least."""
-    segment.name = salvage.source
-    header = read_around(storage, segment.name, 0, SEGMENT_HEADER_SIZE)
-    if len(header) == SEGMENT_HEADER_SIZE:
-        segment.temperature = header[20] & 1
-        if crc32(header[:56]) == int.from_bytes(header[56:64], "little"):
-            salvage.next_id = int.from_bytes(header[24:32], "little")
-    reader = Reader(storage, segment)
-    while reader.offset + SEAL_SIZE <= segment.size:
-        offset = reader.offset
-        head = reader.next()
-        if head is None:
-            found = reader.find_batch(offset + 1)
-            if found < 0:
+class _Replacement:
+    """The bytes of a segment in the making, from those of a damaged one."""
+
+    def __init__(self, storage: Storage, salvage: Salvage) -> None:
+        self._storage = storage
+        self._salvage = salvage
+        number = segment_number(salvage.name)
+        # Where batches are read, and where they go.
+        self._old = Segment(number, 0, 0)
+        self._new = Segment(number, 0, 0)
+        self._batches: list[bytes] = []
+
+    def encode(self, newest: i64) -> bytes:
+        """Return the whole of the new segment."""
+        salvage = self._salvage
+        new = self._new
+        if salvage.source:
+            self._old.name = salvage.source
+            self._old.size = self._storage.size(salvage.source)
+            header = read_header(self._storage, salvage)
+            if header:
+                new.temperature = header[20] & 1
+            self._read()
+            if not header:
+                new.temperature = 0 if is_hot(self._batches) else 1
+        if newest > new.last_batch:
+            self._append(newest, HeadFields(1, 0, salvage.next_id), NOTHING, b"")
+        batches = b"".join(self._batches)
+        salvage.batches_count = len(self._batches)
+        next_id = salvage.next_id
+        seal = encode_seal(new, new.last_batch, HeadFields(1, 0, next_id))
+        return encode_segment_header(new, 1, next_id, 0, 0) + batches + seal
+
+    def _read(self) -> None:
+        """Read batch after batch; behind one that cannot be read, look for the next."""
+        old = self._old
+        salvage = self._salvage
+        reader = Reader(self._storage, old)
+        while reader.offset + SEAL_SIZE <= old.size:
+            offset = reader.offset
+            head = reader.next()
+            if head is None:
+                head = self._read_damaged(reader, offset)
+                if head is None:
+                    return
+                continue
+            salvage.next_id = max(salvage.next_id, head.next_id)
+            if head.magic == SEAL_MAGIC:
+                salvage.note_ids(b"", head)
                 return
-            reader.offset = found
-            continue
-        salvage.next_id = max(salvage.next_id, head.next_id)
-        if head.magic == SEAL_MAGIC:
-            return
-        batch = read_around(storage, segment.name, offset, head.total_size())
-        is_whole = reader.is_part2_whole(head, offset)
-        salvage.batches.append(batch if is_whole else restamp_part2(batch, head.part1_size))
-        segment.last_batch = head.number
+            batch = read_around(self._storage, old.name, offset, head.total_size())
+            part2_at: i64 = BATCH_HEADER_SIZE + head.part1_size
+            records = batch[BATCH_HEADER_SIZE : BATCH_HEADER_SIZE + head.records_size]
+            salvage.note_ids(records, head)
+            self._add(head, records, batch[part2_at:])
+
+    def _read_damaged(self, reader: Reader, offset: i64) -> BatchHead | None:
+        """Take what is left of what begins at `offset` and step over it; None at the end."""
+        salvage = self._salvage
+        old = self._old
+        wreck = read_wreck(self._storage, old, offset, salvage)
+        if wreck is not None:
+            reader.offset = offset + wreck.head.total_size()
+            if wreck.head.magic != SEAL_MAGIC:
+                self._add(wreck.head, wreck.records, wreck.part2)
+                return wreck.head
+            return None
+        found = reader.find_batch(offset + 1)
+        if found < 0:
+            salvage.note_end(self._storage, old, offset)
+            return None
+        salvage.note_gap(offset, found)
+        reader.offset = found
+        head = reader.peek(found)
+        if head is not None and head.previous > self._new.last_batch:
+            self._stand_in(head.previous, head)
+        return head
+
+    def _stand_in(self, number: i64, head: BatchHead) -> None:
+        """Put a batch that says nothing in the place of one that others know to be there."""
+        fields = HeadFields(head.epoch, head.wall_offset_ms, head.next_id)
+        fields.first_record = max(0, head.first_record - 1)
+        self._append(number, fields, NOTHING, b"")
+
+    def _add(self, head: BatchHead, records: bytes, part2: bytes) -> None:
+        """Encode a batch anew: where it lies now its sums may be others."""
+        fields = HeadFields(head.epoch, head.wall_offset_ms, head.next_id)
+        fields.durable = head.durable
+        fields.first_record = head.first_record
+        fields.other = head.other
+        self._append(head.number, fields, records or NOTHING, part2)
+
+    def _append(self, number: i64, fields: HeadFields, records: bytes, part2: bytes) -> None:
+        new = self._new
+        batch = encode_batch(new, number, fields, records, part2)
+        self._batches.append(batch)
+        new.end += len(batch)
+        new.last_batch = number

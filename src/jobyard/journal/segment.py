@@ -13,10 +13,13 @@ r"""One file of the journal: its name, its header, its batches and its seal, as 
     56  crc of bytes 0-55           56  first record number            56  next record number
                                     64  batch before it in this file   64  last batch in this file
                                     72  newest of other temperature    72  same
-                                    80  crc of part 2                  80  0
-                                    88  crc of bytes 0-87 and part 1   88  crc of bytes 0-87
+                                    80  crc of part 2 i32              80  0
+                                    84  size of the sums i32           84  0
+                                    88  crc of bytes 0-87 and the      88  crc of bytes 0-87
+                                        sums, or part 1 without any
 
-A batch is header, part 1 (records) and part 2 (bodies too long to inline). The segment number
+A batch is header, part 1 (records, and sums of them if they are long: `journal/sums.py`) and part 2
+(bodies too long to inline). The segment number
 stands under the checksum, so what an older use of a recycled file left behind is never read as
 new. A hot segment names the one before it, or itself if there was none, and 0 while no history is
 kept; what lies behind a segment that is gone, or behind a 0, is no history any more. A sealed
@@ -30,8 +33,10 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-# 3 has logs. Without them it is no other than 2, which is read too.
-FORMAT: Final = 3
+from jobyard.journal.sums import BLOCK, encode_sums
+
+# 3 has logs, 4 has sums. Without them it is no other than 2 or 3, which are read too.
+FORMAT: Final = 4
 FORMAT_OLDEST: Final = 2
 SEGMENT_MAGIC: Final = b"JOBYARD\n"
 BATCH_MAGIC: Final = 0x5442594A
@@ -144,7 +149,11 @@ class BatchHead:
         self.first_record: i64 = read_i64_le(data, at + 56)
         self.previous: i64 = read_i64_le(data, at + 64)
         self.other: i64 = read_i64_le(data, at + 72)
-        self.part2_crc: i64 = read_i64_le(data, at + 80)
+        summed = read_i64_le(data, at + 80)
+        self.part2_crc: i64 = summed & 0xFFFFFFFF
+        # Part 1 is records and then their sums.
+        self.sums_size: i64 = summed >> 32
+        self.records_size: i64 = self.part1_size - self.sums_size
         self.crc: i64 = read_i64_le(data, at + 88)
 
     def total_size(self) -> i64:
@@ -169,11 +178,18 @@ class HeadFields:
 def encode_batch(
     segment: Segment, number: i64, fields: HeadFields, part1: bytes, part2: bytes
 ) -> bytes:
-    """Return a whole batch."""
-    out = _encode_head(BATCH_MAGIC, segment, number, fields, (len(part1), len(part2)))
-    write_i64_le(out, crc32(part2) if part2 else 0)
-    write_i64_le(out, crc32(part1, crc32(out.getvalue())))
+    """Return a whole batch, to be written at the end of its segment."""
+    sums = b""
+    if len(part1) > BLOCK:
+        sums = encode_sums(part1, segment.end + BATCH_HEADER_SIZE)
+    size: i64 = len(part1) + len(sums)
+    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, len(part2)))
+    part2_crc: i64 = crc32(part2) if part2 else 0
+    write_i64_le(out, part2_crc | i64(len(sums)) << 32)
+    write_i64_le(out, crc32(sums or part1, crc32(out.getvalue())))
     out.write(part1)
+    if sums:
+        out.write(sums)
     if part2:
         out.write(part2)
     return out.getvalue()
@@ -185,17 +201,6 @@ def encode_seal(segment: Segment, number: i64, fields: HeadFields) -> bytes:
     write_i64_le(out, 0)
     write_i64_le(out, crc32(out.getvalue()))
     return out.getvalue()
-
-
-def restamp_part2(batch: bytes, part1_size: i64) -> bytes:
-    """Return a batch that vouches for its long bodies as they are; each has its own checksum."""
-    part2_at: i64 = BATCH_HEADER_SIZE + part1_size
-    out = BytesWriter()
-    out.write(batch[: BATCH_HEADER_SIZE - 16])
-    write_i64_le(out, crc32(batch[part2_at:]))
-    part1 = batch[BATCH_HEADER_SIZE:part2_at]
-    write_i64_le(out, crc32(part1, crc32(out.getvalue())))
-    return out.getvalue() + batch[BATCH_HEADER_SIZE:]
 
 
 def _encode_head(

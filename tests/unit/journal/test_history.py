@@ -19,7 +19,7 @@ def numbers(storage: Storage, site: OpenYard) -> list[tuple[int, int]]:
             if head is None or head.magic != BATCH_MAGIC:
                 break
             pos, count = int(reader.at) + 96, 0
-            end = pos + int(head.part1_size)
+            end = pos + int(head.records_size)
             while pos < end:
                 pos += int.from_bytes(reader.data[pos + 4 : pos + 8], "little")
                 count += 1

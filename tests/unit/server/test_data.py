@@ -9,9 +9,10 @@ import pytest
 
 from jobyard.errors import StartRefused
 from jobyard.journal.segment import segment_name
-from jobyard.server.data import EXIT_DAMAGED, check, repair
+from jobyard.server.data import EXIT_DAMAGED, check
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
+from jobyard.server.repair import repair
 from tests.support.yards import OpenYard
 
 
@@ -57,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def flip(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
-    data[offset] ^= 1
+    data[offset] ^= 0xFF
     path.write_bytes(bytes(data))
 
 

@@ -1,0 +1,183 @@
+"""`jobyard repair`: makes a damaged data directory readable again, and tells what that cost.
+
+A damaged file is kept aside under another name, and what can still be read of it put in its place
+(`journal/salvage.py`); jobs whose queue or policy no record describes any more get stand-ins. It
+can be interrupted anywhere and run again.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO, final
+
+from jobyard.engine.gaps import Gaps
+from jobyard.engine.replay import open_yard
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged, JournalNewer, StorageFailed, StorageFull
+from jobyard.journal import newest
+from jobyard.journal.recovery import newest_durable
+from jobyard.journal.salvage import clear_unfinished, next_aside, repair_segment
+from jobyard.journal.segment import segment_number
+from jobyard.journal.storage import Storage
+from jobyard.server.data import (
+    EXIT_DAMAGED,
+    damaged_long_bodies,
+    new_yard,
+    read_back,
+    segments_of,
+)
+from jobyard.server.disk import FileStorage
+from jobyard.server.loop import Clock
+
+if TYPE_CHECKING:
+    from jobyard.journal.wreck import Salvage
+
+EXIT_FAILED: Final = 1
+# How many lost jobs are told by their ids.
+IDS_SHOWN: Final = 50
+
+
+def repair(directory: Path, out: TextIO) -> int:
+    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
+    storage = FileStorage(directory)
+    try:
+        return repair_storage(storage, directory, Clock().now_ms(), out)
+    except StorageFull as error:
+        out.write(
+            f"not repaired: {directory} has no room for {error}; nothing is lost: "
+            f"make room and run repair again\n"
+        )
+    except StorageFailed as error:
+        out.write(f"not repaired: {error}; nothing is lost, and repair can be run again\n")
+    finally:
+        storage.close()
+    return EXIT_FAILED
+
+
+def repair_storage(storage: Storage, directory: Path, now_ms: int, out: TextIO) -> int:
+    """Repair what lies in a storage, the files of `directory`."""
+    clear_unfinished(storage)
+    work = _Repair(storage, directory, now_ms, out)
+    # A segment may be replaced twice: for its damage, and for a batch that others miss in it.
+    for _ in range(2 * len(storage.names()) + 2):
+        try:
+            work.recover()
+        except JournalNewer as error:
+            out.write(f"not repaired: {error}\n")
+            return EXIT_DAMAGED
+        except JournalDamaged as error:
+            out.write(f"damaged: {error}\n")
+            if not work.mend(error.name):
+                break
+            continue
+        return 0
+    out.write("the damage could not be repaired\n")
+    return EXIT_DAMAGED
+
+
+@final
+class _Repair:
+    """One run over a directory, and what it has cost so far."""
+
+    def __init__(self, storage: Storage, directory: Path, now_ms: int, out: TextIO) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._now_ms = now_ms
+        self._out = out
+        self._salvages: dict[str, Salvage] = {}
+
+    def mend(self, name: str) -> bool:
+        """Put something in the place of a damaged file; False if it is none that can be."""
+        if name == newest.NAME:
+            self._set_aside(name)
+            return True
+        if segment_number(name) == 0:
+            return False
+        # Damaged although it was replaced: not what it holds, but what others know of it is wrong.
+        missed = newest_durable(self._storage) if name in self._salvages else 0
+        self._replace(name, missed)
+        return True
+
+    def _set_aside(self, name: str) -> None:
+        aside = next_aside(self._storage.names(), name)
+        self._storage.rename(name, aside)
+        self._storage.sync_directory()
+        self._out.write(f"kept {self._directory / aside}\n")
+
+    def _replace(self, name: str, missed: int = 0) -> None:
+        salvage = repair_segment(self._storage, name, missed)
+        known = self._salvages.get(name)
+        if known is not None:
+            salvage.add(known)
+        self._salvages[name] = salvage
+        if salvage.kept:
+            self._out.write(f"kept {self._directory / salvage.kept}\n")
+        elif salvage.source:
+            source = self._directory / salvage.source
+            self._out.write(f"read {source}: a repair was interrupted\n")
+        where = self._directory / name
+        self._out.write(f"wrote {where} with {salvage.batches_count} readable batches\n")
+
+    def recover(self) -> None:
+        """Read everything back as a start would; what jobs refer to and is lost is filled in."""
+        storage = self._storage
+        yard, recovery, gaps = read_back(storage, self._now_ms, fills_gaps=True)
+        torn = [segment.name for segment in recovery.torn()]
+        for segment in segments_of(storage):
+            if segment.name not in torn:
+                damaged = damaged_long_bodies(storage, segment)
+                self._out.writelines(
+                    f"{segment.name} at offset {offset}: a long body is damaged; "
+                    f"its job will be buried when its turn comes\n"
+                    for offset in damaged
+                )
+                if damaged:
+                    self._replace(segment.name)
+        if gaps.queues or gaps.policies:
+            yard = new_yard(storage)
+            open_yard(yard, storage, self._now_ms, fills_gaps=True)
+            yard.journal.close()
+        self._tell(yard, gaps)
+
+    def _tell(self, yard: Yard, gaps: Gaps) -> None:
+        """Tell what was lost, what may be back, and what there is."""
+        out = self._out
+        salvages = self._salvages.values()
+        bits = sum(len(one.corrected) for one in salvages)
+        if bits:
+            out.write(f"corrected {bits} flipped bit{'s' if bits > 1 else ''}\n")
+        out.writelines(f"named {queue.name}: its old name is lost\n" for queue in gaps.queues)
+        out.writelines(
+            f"{policy.jobs_count} jobs have default options now: theirs are lost\n"
+            for policy in gaps.policies
+        )
+        lost_bytes = sum(one.lost_bytes for one in salvages)
+        if lost_bytes:
+            out.write(f"{lost_bytes} bytes of records could not be read\n")
+        out.write(self._losses(yard, gaps))
+        back = {job_id for one in salvages for job_id in one.back_jobs}
+        back = {job_id for job_id in back if yard.jobs.get(job_id) is not None}
+        if back:
+            out.write(f"{len(back)} finished jobs are back: {_listed(sorted(back))}\n")
+        back_max = sum(one.back_max for one in salvages)
+        if back_max:
+            out.write(f"up to {back_max} finished jobs may be back: what ended them is lost\n")
+        out.write(f"{yard.jobs.count} jobs can be served\n")
+
+    def _losses(self, yard: Yard, gaps: Gaps) -> str:
+        """Return the jobs that are lost, by queue where that is known."""
+        names = {queue.number: name for name, queue in yard.queues.items()}
+        lost: dict[str, list[int]] = {}
+        for one in self._salvages.values():
+            for job_id, number in sorted(one.lost_jobs.items()):
+                if yard.jobs.get(job_id) is None and job_id not in gaps.killed:
+                    lost.setdefault(names.get(number, ""), []).append(job_id)
+        text = ""
+        for name, ids in sorted(lost.items()):
+            where = f" of queue {name}" if name else ""
+            text += f"lost {len(ids)} job{'s' if len(ids) > 1 else ''}{where}: {_listed(ids)}\n"
+        return text
+
+
+def _listed(ids: list[int]) -> str:
+    shown = ", ".join(str(number) for number in ids[:IDS_SHOWN])
+    more = len(ids) - IDS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
