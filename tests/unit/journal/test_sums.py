@@ -6,8 +6,10 @@ from zlib import crc32
 import pytest
 
 from jobyard.journal.correct import SIZE_MAX, corrected
+from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
+    SEGMENT_HEADER_SIZE,
     BatchHead,
     HeadFields,
     Segment,
@@ -22,6 +24,7 @@ from jobyard.journal.sums import (
     sums_size,
     sums_size_max,
 )
+from tests.support.memory_storage import MemoryStorage
 
 
 def records(*lengths: int) -> bytes:
@@ -86,3 +89,22 @@ def test_a_flipped_bit_is_found_and_other_damage_is_not() -> None:
     for _ in range(3):
         assert corrected(draw.randbytes(BLOCK), known, 77) is None
     assert corrected(bytes(SIZE_MAX + 1), known) is None
+
+
+def test_a_batch_of_an_older_format_is_read_though_it_is_long() -> None:
+    """Its checksum is over the header and all records, and the place of the sums is zero."""
+    part1 = records(400, 300, 900)
+    segment = Segment(7, 0, 10_000)
+    head = bytearray(encode_batch(segment, 5, HeadFields(1, 0, 9), part1, b"")[:BATCH_HEADER_SIZE])
+    head[4:8] = len(part1).to_bytes(4, "little")
+    head[84:88] = bytes(4)
+    head[88:96] = crc32(part1, crc32(head[:88])).to_bytes(8, "little")
+    storage = MemoryStorage()
+    storage.create(segment.name, int(segment.size))
+    storage.write(segment.name, SEGMENT_HEADER_SIZE, bytes(head) + part1)
+    reader = Reader(storage, segment)
+    found = reader.next()
+    assert found is not None
+    assert (found.number, found.records_size, found.sums_size) == (5, len(part1), 0)
+    storage.flip(segment.name, SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + 1000, 3)
+    assert Reader(storage, segment).next() is None
