@@ -190,7 +190,7 @@ def test_the_yard_is_the_same_before_and_after_every_step(seed: int) -> None:
 
 
 def test_the_news_of_a_job_outlive_the_segment_they_were_written_in() -> None:
-    site, storage, jobs = filled(60)
+    site, storage, jobs = filled(56)
     book = site.connect().book
     job = jobs[0]
     base = job.place >> 32
