@@ -149,6 +149,7 @@ class Server:
         topics.keys = read_keys(config.topics_key)
         topics.guards_probes = config.probe_auth
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
+        self._http.guard = self._guard
         set_limits(config, self._http, topics.limits)
         set_pages(config, self._http.pages)
         self._glidemq = self._make_glidemq(facts, now_ms)
@@ -310,6 +311,7 @@ class Server:
         """Tell how often connections were refused something for the sake of all others."""
         guard = self._guard
         for message, count in (
+            ("failed attempts to authenticate", guard.attempts.failed_count),
             ("refused connections: too many of one address", guard.connections_refused),
             ("refused input: connections hold too much memory", guard.inputs_refused),
             ("closed connections: their unread answers held too much memory", guard.outputs_cut),

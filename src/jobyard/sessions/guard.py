@@ -1,4 +1,4 @@
-"""What bounds all connections of all doors together: the memory they hold, and their number.
+"""What bounds all connections of all doors together: memory, their number, failed attempts.
 
 Held is input of which more is to come, or that waits to be run, and output that has not left. Every
 connection has some of it for nothing; what it holds beyond that is charged to one account, and
@@ -11,6 +11,8 @@ The loops charge; sessions only say what they hold, and give it up when they are
 from typing import Final, final
 
 from mypy_extensions import i64
+
+from jobyard.sessions.attempts import Attempts
 
 MEMORY_DEFAULT: Final = 512 << 20
 # Of one connection; so that usual commands are charged nothing.
@@ -28,6 +30,7 @@ class Guard:
         # A quarter is left to those who do not ask for much.
         self._large_max: i64 = memory_max - memory_max // 4
         self.held: i64 = 0
+        self.attempts = Attempts()
         self.inputs_refused: i64 = 0
         self.outputs_cut: i64 = 0
         # Connections of one address; 0 for no limit, and then they are not counted.

@@ -1,12 +1,14 @@
 """What every session is to the server: bytes in, bytes out, and what the bytes wait for."""
 
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.engine.alarm import Alarm
 from jobyard.journal.gate import Outbox, Sink
 from jobyard.journal.journal import Journal
+from jobyard.model.limits import NEVER_MS
 
 # An address nobody knows.
 NOWHERE: Final = "?:0"
@@ -105,6 +107,7 @@ class Session:
         """
         self.peer = GONE
         self.out = BytesWriter()
+        self._narrowed = 0
 
     def unread_size(self) -> i64:
         """Return how much input waits in the session, for the server to stop reading in time."""
@@ -117,6 +120,9 @@ class Session:
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  for those who say more
         """Give up what is kept of the input: all connections together keep too much."""
         self.is_finished = True
+
+    def rung(self, bell: "Bell", now_ms: i64) -> None:
+        """Do what a bell of this session is for."""
 
     def doing(self) -> str:
         """Return the protocol and the command that runs, or ran last, for the log: no arguments."""
@@ -167,3 +173,16 @@ class Session:
             # What comes later waits behind it.
             synced = self.take_synced()
             outbox.hand_synced(self.take_output(), self.awaits, synced)
+
+
+@final
+class Bell(Alarm):
+    """A timer of a session."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._session = session
+
+    def ring(self, now_ms: i64) -> None:
+        """Tell the session."""
+        self._session.rung(self, now_ms)

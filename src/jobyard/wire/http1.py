@@ -187,6 +187,10 @@ class HttpReader:
         self._head_request = self._pattern
         self._head_left: i64 = 0
 
+    def unfinished(self) -> HttpRequest | None:
+        """Return the request whose body is coming; it has none yet."""
+        return self._request if self.is_in_body else None
+
     def path(self) -> str:
         """Return the path of the request that is being read or was refused, as far as it came."""
         request = self._request
@@ -278,8 +282,7 @@ class HttpReader:
                 raise BadHttp(431, "the head of the request is too long")
             self._parsed_size = stop - at
             return False
-        self._at = stop
-        self._parsed_size = 0
+        self._at, self._parsed_size = stop, 0
         request = self._request
         self._judge_head(is_parser_spent=is_parser_spent)
         if not is_parser_spent and self._state in (_HEAD, _BODY) and not self.wants_continue:
@@ -498,8 +501,7 @@ class HttpReader:
     def _finish_body(self) -> None:
         body = self._body.getvalue()
         self._body = BytesWriter()
-        self._extensions_size = 0
-        self._trailers_size = 0
+        self._extensions_size, self._trailers_size = 0, 0
         self._finish(body)
 
     def _finish(self, body: bytes) -> None:

@@ -52,8 +52,8 @@ class Limits:
 
 
 LIMITS: Final = Limits(100_000, 64 << 20, 256 << 20, 64 << 10)
-# For who has not said a password yet; as Valkey has them.
-STRANGER_LIMITS: Final = Limits(10, 16 << 10, 64 << 10, 64 << 10)
+# For who has not said a password yet: what Valkey takes of one, and a little for what is around it.
+STRANGER_LIMITS: Final = Limits(10, 16 << 10, 17 << 10, 16 << 10)
 
 
 @final

@@ -25,6 +25,8 @@ class BunqueueEntrance(Entrance):
         """Return the session of a new connection."""
         session = BunqueueSession(self._door, peer)
         session.is_counted = True
+        if not session.is_known:
+            session.expect_auth(self._door.yard.now_ms)
         door = self._door
         door.sessions_count += 1
         if door.onlooker is not None:

@@ -205,6 +205,11 @@ def _tell_guard(text: _Text, guard: Guard) -> None:
         float(guard.held),
     )
     for name, help_text, count in (
+        (
+            "failed_authentications",
+            "Attempts with a wrong token, key or password.",
+            guard.attempts.failed_count,
+        ),
         ("inputs_refused", "Commands refused unfinished for want of memory.", guard.inputs_refused),
         ("outputs_cut", "Connections closed for unread answers.", guard.outputs_cut),
         ("connections_refused", "Connections too many of an address.", guard.connections_refused),

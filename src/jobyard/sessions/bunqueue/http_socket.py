@@ -118,6 +118,10 @@ class Socket(Peer, Talk, Audience):
             answer["reqId"] = command["reqId"]
         self._answer(answer)
 
+    def host(self) -> str:
+        """Return who the client is to limits by address."""
+        return self._http.peer.host()
+
     # -- what goes -----------------------------------------------------------------------------
 
     def stirred(self) -> None:

@@ -58,14 +58,17 @@ def hello(_session: BunqueueSession, request: Request) -> Answer:
     }
 
 
-def auth(session: BunqueueSession, request: Request) -> Answer:
+def auth(session: BunqueueSession, request: Request) -> Answer | None:
     """Let a connection in that knows a token."""
+    if not session.door.guard.attempts.may_try(session.peer.host(), request.now_ms):
+        raise Refused("Too many failed attempts, try again later")
     token = request.fields.content(b"token") or b""
     if not is_one_of(token, session.door.tokens):
         if session.door.onlooker is not None:
             session.door.onlooker.tell("auth:failed", {"transport": "tcp"})
-        raise Refused("Invalid token")
-    session.is_known = True
+        session.deny(request.req_id, request.now_ms)
+        return None
+    session.authenticated()
     return {}
 
 

@@ -23,10 +23,11 @@ from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Terms, Waiter
+from jobyard.sessions.attempts import STRANGER_MS, STRANGER_SIZE_MAX
 from jobyard.sessions.bunqueue import core, options, shape
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor
 from jobyard.sessions.bunqueue.request import Pull, Request
-from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Peer, Session
+from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
 from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
 from jobyard.wire.msgpack_read import Fields, read_fields
 from jobyard.wire.msgpack_write import (
@@ -46,6 +47,7 @@ WAITING_MAX: Final = 50
 PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
 
 STORAGE_FULL: Final = "Storage full"
+DENIED: Final = "Invalid token"
 MEMORY_FULL: Final = "Out of memory for unfinished commands, try again later"
 NIL: Final = 0xC0
 # Deeper than any document, and as deep as clients can read.
@@ -116,6 +118,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self._input_ended: bool = False
         # The command that runs, or ran last.
         self._doing: bytes = b"frame"
+        # Until it has authenticated: the end of its time, and a refusal that is held back.
+        self._deadline: Bell | None = None
+        self._denial: Bell | None = None
+        self._denied: bytes = b""
         self._window_ends_ms: i64 = 0
         self._requests: i64 = 0
 
@@ -138,11 +144,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
                 self._keep(data, at, 4)
                 return
             length: i64 = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-            if length > FRAME_SIZE_MAX:
-                self.refuse(
-                    b"", f"Frame too large: {length} bytes exceeds maximum {FRAME_SIZE_MAX}"
-                )
-                self.is_finished = True
+            if length > STRANGER_SIZE_MAX and (length > FRAME_SIZE_MAX or not self.is_known):
+                self._refuse_long(length)
                 return
             if size - at < 4 + length:
                 self._keep(data, at, 4 + length)
@@ -150,9 +153,17 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if len(self.out) > OUTPUT_MAX or self._waiting_count() >= WAITING_MAX:
                 self.is_stalled = len(self.out) > OUTPUT_MAX
                 self._keep(data, at, 4 + length)
+                # One whose refusal is held back has nothing to send ahead.
+                self.is_finished = not self.is_known and size - at > STRANGER_SIZE_MAX
                 return
             self._run(data, at + 4, at + 4 + length, now_ms)
             at += 4 + length
+
+    def _refuse_long(self, length: i64) -> None:
+        most = FRAME_SIZE_MAX if self.is_known else STRANGER_SIZE_MAX
+        when = "" if self.is_known else " before authentication"
+        self.refuse(b"", f"Frame too large: {length} bytes exceeds maximum {most}{when}")
+        self.is_finished = True
 
     def _keep(self, data: bytes, at: i64, need: i64) -> None:
         rest = data[at:] if at > 0 else data
@@ -199,7 +210,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.peer.stirred()
 
     def _waiting_count(self) -> i64:
-        if self._long is not None:
+        if self._long is not None or self._denial is not None:
             return WAITING_MAX
         return len(self.pulls) + len(self.job_waits)
 
@@ -225,6 +236,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         """Answer what is complete; then there is no more to come."""
         self._input_ended = True
         self.half_close(now_ms)
+        if self._denial is not None:
+            self.is_finished = True
 
     def closed(self, now_ms: i64) -> None:
         """Give back jobs and places in line."""
@@ -232,6 +245,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if self._patience is not None:
             self.yard.disarm(self._patience)
             self._patience = None
+        self._stop_doubting()
         for waiter, pull in self.pulls.items():
             cancel_wait(self.yard, waiter)
             self._leave(pull)
@@ -279,6 +293,46 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def doing(self) -> str:
         """Return the command that runs."""
         return "bunqueue " + self._doing[:DOING_MAX].decode("utf-8", "replace")
+
+    # -- authentication ------------------------------------------------------------------------
+
+    def expect_auth(self, now_ms: i64) -> None:
+        """Give a connection so much time to authenticate, and no more."""
+        self._deadline = Bell(self)
+        self.yard.arm(self._deadline, now_ms + STRANGER_MS)
+
+    def authenticated(self) -> None:
+        """Let a connection ask for anything."""
+        self.is_known = True
+        self._stop_doubting()
+
+    def deny(self, req_id: bytes, now_ms: i64) -> None:
+        """Refuse a token, later the more were wrong before; nothing else is run until then."""
+        wait_ms = self.door.guard.attempts.fail(self.peer.host(), now_ms)
+        if wait_ms == 0:
+            raise Refused(DENIED)
+        self._denied = req_id
+        self._denial = Bell(self)
+        self.yard.arm(self._denial, now_ms + wait_ms)
+
+    def rung(self, bell: Bell, now_ms: i64) -> None:
+        """Tell a refusal that was held back, or give up on one who does not authenticate."""
+        del now_ms
+        if bell is self._denial:
+            self._denial = None
+            self.refuse(self._denied, DENIED)
+        elif not self.is_known:
+            self.refuse(b"", "Authentication timed out")
+            self.is_finished = True
+        self.peer.stirred()
+
+    def _stop_doubting(self) -> None:
+        if self._deadline is not None:
+            self.yard.disarm(self._deadline)
+            self._deadline = None
+        if self._denial is not None:
+            self.yard.disarm(self._denial)
+            self._denial = None
 
     # -- commands ------------------------------------------------------------------------------
 

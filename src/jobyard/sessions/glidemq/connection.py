@@ -12,6 +12,7 @@ from jobyard.sessions.glidemq.words import (
     NOT_INTEGER,
     SYNTAX,
     WRONG_PAIR,
+    Denied,
     Wrong,
     unknown_subcommand,
     wrong_count,
@@ -86,8 +87,10 @@ def _authenticate(call: Call, user: bytes, password: bytes, *, is_named: bool) -
             raise Wrong(_NOTHING_TO_SAY)
         if user != DEFAULT_USER:
             raise Wrong(WRONG_PAIR)
+    elif not call.door.guard.attempts.may_try(call.session.peer.host(), call.now_ms):
+        raise Wrong("ERR too many failed attempts, try again later")
     elif not call.door.is_right(password) or user != DEFAULT_USER:
-        raise Wrong(WRONG_PAIR)
+        raise Denied(WRONG_PAIR)
     call.session.believe()
 
 

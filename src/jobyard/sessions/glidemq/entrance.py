@@ -16,4 +16,7 @@ class GlidemqEntrance(Entrance):
 
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""
-        return GlidemqSession(self._door, peer)
+        session = GlidemqSession(self._door, peer)
+        if not session.is_known:
+            session.expect_auth(self._door.yard.now_ms)
+        return session

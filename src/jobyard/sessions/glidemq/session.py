@@ -13,22 +13,25 @@ from jobyard.engine.alarm import Alarm
 from jobyard.engine.end import untake
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.glidemq import functions
 from jobyard.sessions.glidemq.call import REPLIES_ON, REPLIES_SKIP, Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
 from jobyard.sessions.glidemq.words import (
+    AUTH_TIMED_OUT,
     DISK_FULL,
     EXEC_ABORT,
     MEMORY_FULL,
     NO_AUTH,
     OUT_OF_MEMORY,
+    Denied,
     Wrong,
     unknown_command,
     wrong_count,
 )
-from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Peer, Session
+from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
 from jobyard.wire.resp import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
 from jobyard.wire.resp_write import write_array, write_error, write_ok, write_simple
 
@@ -78,6 +81,26 @@ class Idleness(Alarm):
 
 
 @final
+class HeldBack(Blocked):
+    """A refusal that is told later."""
+
+    def __init__(self, session: "GlidemqSession", text: str) -> None:
+        self._session = session
+        self._text = text
+
+    def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  only time helps
+        """Wait on."""
+        return False
+
+    def give_up(self) -> None:
+        """Tell it."""
+        self._session.say_error(self._text)
+
+    def leave(self) -> None:
+        """Nothing was held for it."""
+
+
+@final
 class GlidemqSession(Session):
     """Commands of one connection."""
 
@@ -111,6 +134,8 @@ class GlidemqSession(Session):
         self._misses: i64 = 0
         self._waits_no_more: bool = False
         self._input_ended: bool = False
+        # The end of the time to authenticate.
+        self._deadline: Bell | None = None
         # Jobs that were taken since bytes came last; who took them may not have been told yet.
         self.handed: list[Lease] = []
 
@@ -126,6 +151,9 @@ class GlidemqSession(Session):
             self.handed = []
         self._reader.feed(data)
         self._go_on(now_ms)
+        if not self.is_known and self._reader.unread_size() > STRANGER_LIMITS.whole:
+            # One whose refusal is held back has nothing to send ahead.
+            self.is_finished = True
 
     def _go_on(self, now_ms: i64) -> None:
         self.is_stalled = False
@@ -202,6 +230,7 @@ class GlidemqSession(Session):
             self.door.yard.disarm(self._idleness)
             self._idleness = None
         self._patience = None
+        self._stop_doubting()
         self.end_transaction()
         self._routines = []
         self._reader.forget()
@@ -298,6 +327,8 @@ class GlidemqSession(Session):
             self.unwrite(before)
             if self.queued is not None and not isinstance(error, YardFull):
                 self._is_spoiled = True
+            if isinstance(error, Denied) and self._deny(error, now_ms):
+                return
             self._say_error(self._words_of(error))
         if REPLIES_ON not in (replies, self.replies):
             self.unwrite(before)
@@ -399,9 +430,41 @@ class GlidemqSession(Session):
         self._queued_size = 0
         self._is_spoiled = False
 
+    def expect_auth(self, now_ms: i64) -> None:
+        """Give a connection so much time to say the password, and no more."""
+        self._deadline = Bell(self)
+        self.door.yard.arm(self._deadline, now_ms + STRANGER_MS)
+
+    def rung(self, bell: Bell, now_ms: i64) -> None:
+        """Give up on one who has not said the password."""
+        del bell, now_ms
+        self._deadline = None
+        if not self.is_known:
+            self._say_error(AUTH_TIMED_OUT)
+            self.is_finished = True
+            self.peer.stirred()
+
+    def _stop_doubting(self) -> None:
+        if self._deadline is not None:
+            self.door.yard.disarm(self._deadline)
+            self._deadline = None
+
+    def _deny(self, error: Denied, now_ms: i64) -> bool:
+        """Hold a refusal back, the longer the more were wrong before; False for the first ones."""
+        wait_ms = self.door.guard.attempts.fail(self.peer.host(), now_ms)
+        if wait_ms == 0 or self._waits_no_more:
+            return False
+        self.block(HeldBack(self, str(error)), now_ms + wait_ms)
+        return True
+
+    def say_error(self, text: str) -> None:
+        """Answer that a command cannot be run."""
+        self._say_error(text)
+
     def believe(self) -> None:
         """Let a connection ask for anything: it has said the password."""
         self.is_known = True
+        self._stop_doubting()
         self._reader.limits = LIMITS
 
     def doubt(self) -> None:

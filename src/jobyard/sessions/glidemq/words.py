@@ -13,6 +13,7 @@ WRONG_PAIR: Final = "WRONGPASS invalid username-password pair or user is disable
 NO_PROTO: Final = "NOPROTO unsupported protocol version"
 OVERFLOW: Final = "ERR increment or decrement would overflow"
 OUT_OF_MEMORY: Final = "OOM command not allowed when used memory > 'maxmemory'."
+AUTH_TIMED_OUT: Final = "ERR authentication timed out"
 MEMORY_FULL: Final = "ERR out of memory for unfinished commands, try again later"
 DISK_FULL: Final = "MISCONF there is no room left on the disk"
 EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
@@ -24,9 +25,13 @@ NO_CLUSTER: Final = "ERR This instance has cluster support disabled"
 NOT_CHANGED_SO: Final = "ERR this key shows the jobs of a queue and cannot be changed this way"
 
 
-@final
 class Wrong(Refused):
     """A command that cannot be done; the text is the answer, its code first."""
+
+
+@final
+class Denied(Wrong):
+    """A password that is wrong."""
 
 
 def unknown_command(name: str, arguments: list[str]) -> Wrong:

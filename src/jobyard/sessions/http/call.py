@@ -114,6 +114,8 @@ class Call:
         # Who answers for the path, known or not.
         self.area = area
         self.now_ms: i64 = now_ms
+        # Of the path; None where it cannot be decoded.
+        self.segments: list[str] | None = None
         self.params: list[str] = []
         self.route: Route | None = None
         # Who asks, in the words of the API that let them in.

@@ -5,6 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.yard import Yard
+from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 from jobyard.sessions.http.pages import Pages
 from jobyard.sessions.http.routes import Routes
 
@@ -37,6 +38,7 @@ class HttpDoor:
         self.routes = routes
         self.stopwatch = stopwatch
         self.pages = Pages()
+        self.guard = Guard(MEMORY_DEFAULT)
         self.body_max: i64 = BODY_MAX
         self.is_draining: bool = False
         self.sessions_count: i64 = 0

@@ -12,15 +12,22 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.http.call import JSON, Call, HttpRefused, Regret, TakenOver, corrupt
+from jobyard.sessions.http.admission import Admission, Denial, denial_ms, segments_of
+from jobyard.sessions.http.call import (
+    JSON,
+    Call,
+    HttpRefused,
+    Regret,
+    TakenOver,
+    corrupt,
+)
 from jobyard.sessions.http.door import (
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
     HEAD_MS_MAX,
     HttpDoor,
 )
-from jobyard.sessions.http.pages import PREFLIGHT, check_page, foreign
-from jobyard.sessions.http.routes import NO_PATH, Area, Node, allowed_methods
+from jobyard.sessions.http.routes import Area
 from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
 from jobyard.wire.http1 import (
     BadHttp,
@@ -29,7 +36,6 @@ from jobyard.wire.http1 import (
     chunk,
     last_chunk,
     response,
-    split_path,
     stream_head,
 )
 
@@ -81,11 +87,7 @@ class HttpSession(Session):
         self.door = door
         self._reader = HttpReader(door.body_max)
         self._call: Call | None = None
-        # The head that was looked at last, and what it told: the origin of a page that is not
-        # trusted, and the lines that say who may read the answer.
-        self._sender: dict[str, str] = {}
-        self._stranger: str = ""
-        self._origin_lines: bytes = b""
+        self._admission = Admission(door)
         self._other: TakenOver | None = None
         # Came with the request that handed the connection over.
         self._early: bytes = b""
@@ -101,6 +103,9 @@ class HttpSession(Session):
         self._hurry: Hurry | None = None
         self._since_ms: i64 = 0
         self._came: i64 = 0
+        # Of a request whose body is coming: admitted by its head, or refused, to be told later.
+        self._admitted: Call | None = None
+        self._denial: Denial | None = None
         door.sessions_count += 1
 
     # -- the session ---------------------------------------------------------------------------
@@ -201,7 +206,11 @@ class HttpSession(Session):
         refusal = reader.refusal
         if refusal is not None:
             self._refuse_malformed(refusal, now_ms)
-        elif reader.wants_continue:
+            return
+        unfinished = reader.unfinished()
+        if unfinished is not None and not self._admit_early(unfinished, now_ms):
+            return
+        if reader.wants_continue:
             reader.wants_continue = False
             before: i64 = len(self.out)
             self.out.write(_CONTINUE)
@@ -225,7 +234,7 @@ class HttpSession(Session):
 
     def _refuse_unread(self, refused: HttpRefused) -> None:
         """Say no to what is not a request, and close: where the next one begins is not known."""
-        area = self.door.routes.area_of(_segments_of(self._reader.path() or "/"))
+        area = self.door.routes.area_of(segments_of(self._reader.path() or "/"))
         before: i64 = len(self.out)
         self.out.write(
             response(
@@ -292,7 +301,11 @@ class HttpSession(Session):
         self.is_finished = True
         self._stop_looking()
         self._hurry = None
-        self._sender = {}
+        self._admitted = None
+        if self._denial is not None:
+            self._denial.gone(now_ms)
+            self._denial = None
+        self._admission.forget()
         self.door.sessions_count -= 1
         self._reader.forget()
         self._early = b""
@@ -343,21 +356,27 @@ class HttpSession(Session):
     def _serve(self, request: HttpRequest, now_ms: i64) -> None:
         self.door.requests_count += 1
         self.changes_before = self.door.yard.changes()
-        segments = split_path(request.path)
-        known = _segments_of(request.path) if segments is None else segments
-        area = self.door.routes.area_of(known)
-        call = Call(self, request, area, now_ms)
+        call = self._admitted
+        self._admitted = None
+        if call is None or call.request is not request:
+            call = self._admission.call_for(self, request, now_ms)
+        call.now_ms = now_ms
         # Set first: whoever serves may answer at once.
         self._call = call
         self.regret = None
         self.enough = -1
         try:
-            # Most send the same head again, and nothing new can be told from it.
-            if request.headers is not self._sender:
-                self._look_at_sender(request, area)
-            self._dispatch(call, segments)
+            route = call.route if call.route is not None else self._admission.admit(call)
+            if route is not None:
+                route.serve(call)
         except HttpRefused as refused:
-            self._refuse(call, refused)
+            wait_ms = denial_ms(call, refused)
+            if wait_ms == 0:
+                self._refuse(call, refused)
+            else:
+                denial = Denial(call, refused, is_early=False)
+                self.door.yard.arm(denial, now_ms + wait_ms)
+                call.wait(denial)
         except (YardFull, StorageFull):
             self._refuse(call, HttpRefused(507, "storage_full", "the disk is full"))
         except TextDamaged as damage:
@@ -366,56 +385,35 @@ class HttpSession(Session):
             # Whatever else a verb refuses, in its own words.
             self._refuse(call, HttpRefused(400, "invalid_request", str(refused)))
 
-    def _look_at_sender(self, request: HttpRequest, area: Area) -> None:
-        """Find out by its head whether a request comes from a page, and from which."""
-        pages = self.door.pages
-        self._sender = {}
-        self._stranger = ""
-        self._origin_lines = b""
-        host = request.headers.get("host", "")
-        # Who knows a key is no page that was made to look like one of ours.
-        if host and not area.is_guarded():
-            pages.check_host(host)
-        self._stranger = pages.stranger(request)
-        self._origin_lines = pages.lines(request)
-        self._sender = request.headers
-
-    def _dispatch(self, call: Call, segments: list[str] | None) -> None:
-        if segments is None:
-            raise HttpRefused(400, "invalid_request", "the path is malformed")
-        method = call.request.method
-        if method == "OPTIONS" and self._answer_preflight(call):
-            return
-        node = self.door.routes.node(segments, call.params)
-        if node is None:
-            raise HttpRefused(404, "not_found", NO_PATH)
-        route = node.routes.get("GET" if method == "HEAD" else method)
-        if route is None:
-            self._other_method(call, node)
-            return
-        call.route = route
-        if self._stranger:
-            check_page(self._stranger, call.request, route)
-        route.area.admit(call, route)
-        route.serve(call)
-
-    def _answer_preflight(self, call: Call) -> bool:
-        """Tell a browser what pages of its origin may ask; False if it does not want to know."""
-        if self._stranger and call.header("access-control-request-method"):
-            raise foreign(self._stranger)
-        is_asked = self.door.pages.may_preflight(call.request)
-        if is_asked or call.area.is_open_to_options():
-            call.answer(204, b"", "", PREFLIGHT)
+    def _admit_early(self, request: HttpRequest, now_ms: i64) -> bool:
+        """Look at the head of a request before its body is read; False if it was refused."""
+        if self._is_lingering:
+            return False
+        admitted = self._admitted
+        if request.method == "OPTIONS" or (admitted is not None and admitted.request is request):
             return True
-        return False
+        call = self._admission.call_for(self, request, now_ms)
+        try:
+            self._admission.admit(call)
+        except HttpRefused as refused:
+            wait_ms = denial_ms(call, refused)
+            if wait_ms == 0:
+                self.refuse_early(refused, now_ms)
+            else:
+                # Nothing of the body is kept meanwhile.
+                self._is_lingering = True
+                self._stop_looking()
+                self._denial = Denial(call, refused, is_early=True)
+                self.door.yard.arm(self._denial, now_ms + wait_ms)
+            return False
+        self._admitted = call
+        return True
 
-    def _other_method(self, call: Call, node: Node) -> None:
-        methods = allowed_methods(node)
-        allow = f"Allow: {methods}\r\n".encode()
-        if call.request.method != "OPTIONS":
-            message = f"this path takes {methods}"
-            raise HttpRefused(405, "method_not_allowed", message, headers=allow)
-        call.answer(204, b"", "", allow)
+    def refuse_early(self, refused: HttpRefused, now_ms: i64) -> None:
+        """Refuse a request of which only the head was read; of its body nothing is kept."""
+        self._refuse_unread(refused)
+        self._linger(now_ms)
+        self._reader.forget()
 
     def _refuse(self, call: Call, refused: HttpRefused) -> None:
         assert not call.is_streaming
@@ -438,8 +436,8 @@ class HttpSession(Session):
     ) -> None:
         """Write the answer to a call, and be ready for the next."""
         request = call.request
-        if self._origin_lines:
-            headers = self._origin_lines + headers
+        if self._admission.origin_lines:
+            headers = self._admission.origin_lines + headers
         is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
         # Behind a request for another protocol nothing is read as HTTP any more.
         keep_alive = request.keep_alive and not request.is_upgrade and not is_last
@@ -458,8 +456,8 @@ class HttpSession(Session):
 
     def write_stream_head(self, call: Call, content_type: str, headers: bytes) -> None:
         """Write the head of an answer whose body comes bit by bit."""
-        if self._origin_lines:
-            headers = self._origin_lines + headers
+        if self._admission.origin_lines:
+            headers = self._admission.origin_lines + headers
         self.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
             # Only the head was asked for.
@@ -519,11 +517,6 @@ class HttpSession(Session):
             # Later in this turn: whoever takes over is not ready yet.
             self._early = rest
             self.peer.stirred()
-
-
-def _segments_of(path: str) -> list[str]:
-    """Return the segments of a path, as they are if they cannot be decoded."""
-    return split_path(path) or path[1:].split("/")
 
 
 def _area_of(call: Call) -> Area:

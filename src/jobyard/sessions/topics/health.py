@@ -91,6 +91,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
         "topics_unexpected_errors": int(yard.errors.survived_count),
         "topics_connection_memory_bytes": int(door.guard.held),
+        "topics_failed_authentications": int(door.guard.attempts.failed_count),
         "topics_inputs_refused": int(door.guard.inputs_refused),
         "topics_outputs_cut": int(door.guard.outputs_cut),
         "topics_connections_refused": int(door.guard.connections_refused),
