@@ -18,6 +18,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import Refused
+from jobyard.wire.http1_head import HeadLines
 from jobyard.wire.http1_target import parse_query, path_in, split_path
 from jobyard.wire.http1_write import CONTINUE, chunk, last_chunk, response, stream_head
 
@@ -57,17 +58,6 @@ _METHODS: Final = {
     b"HEAD": "HEAD",
     b"PATCH": "PATCH",
     b"OPTIONS": "OPTIONS",
-}
-
-# Looking a name up costs a third of making it lower case and decoding it.
-_USUAL_NAMES: Final = {
-    spelled: name.decode()
-    for name in (
-        *(b"host", b"content-length", b"content-type", b"user-agent", b"accept", b"connection"),
-        *(b"accept-encoding", b"authorization", b"transfer-encoding", b"origin", b"expect"),
-        *(b"x-api-key", b"idempotency-key", b"last-event-id", b"cache-control", b"upgrade"),
-    )
-    for spelled in (name, name.title())
 }
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -112,35 +102,6 @@ class HttpRequest:
 
 
 @final
-class _HeadLines:
-    """What httptools calls back while it reads a head. Knows no reader, so there is no circle."""
-
-    def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.headers_count: i64 = 0
-        self.is_host_repeated = False
-        self.is_complete = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Judged later: when this is called depends on how the bytes were cut."""
-        self.headers_count += 1
-        key = _USUAL_NAMES.get(name)
-        if key is None:
-            key = name.lower().decode("latin-1")
-        text = value.strip(b" \t").decode("latin-1")
-        if key in self.headers:
-            self.headers[key] += ", " + text
-            if key == "host":
-                self.is_host_repeated = True
-        else:
-            self.headers[key] = text
-
-    def on_headers_complete(self) -> None:
-        """Note that httptools saw the end of the head where we did."""
-        self.is_complete = True
-
-
-@final
 class HttpReader:
     """The requests in one connection's bytes.
 
@@ -159,8 +120,10 @@ class HttpReader:
         self.held_bytes: i64 = 0
         self.rest = b""
         self._body_max: i64 = body_max
+        # Of the body that is coming, where its length is not known.
+        self._chunks_max: i64 = body_max
         self._state: i64 = _HEAD
-        self._lines = _HeadLines()
+        self._lines = HeadLines()
         self._parser = HttpRequestParser(self._lines)
         # What could not be read yet, and how far reading has come in what was fed last.
         self._data = b""
@@ -186,6 +149,11 @@ class HttpReader:
         self._head = b""
         self._head_request = self._pattern
         self._head_left: i64 = 0
+
+    def bound_body(self, most: i64) -> bool:
+        """Take no more than so much of the body that is coming; False if it is to be longer."""
+        self._chunks_max = min(most, self._body_max)
+        return self._state != _BODY or len(self._body) + self._left <= most
 
     def unfinished(self) -> HttpRequest | None:
         """Return the request whose body is coming; it has none yet."""
@@ -379,7 +347,7 @@ class HttpReader:
             self.wants_continue = has_body
         # httptools would read chunks itself; from here on it sees heads and plain bodies alone.
         if is_chunked or is_parser_spent:
-            self._lines = _HeadLines()
+            self._lines = HeadLines()
             self._parser = HttpRequestParser(self._lines)
         else:
             lines.headers = {}
@@ -449,8 +417,8 @@ class HttpReader:
         if len(digits.lstrip(b"0")) > 15:
             raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
         size: i64 = int(digits, 16)
-        if size > self._body_max - len(self._body):
-            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
+        if size > self._chunks_max - len(self._body):
+            raise BadHttp(413, f"a body may have at most {self._chunks_max} bytes")
         self._at = end + 1
         self._left = size
         self._state = _CHUNK if size > 0 else _TRAILER
@@ -502,6 +470,7 @@ class HttpReader:
         body = self._body.getvalue()
         self._body = BytesWriter()
         self._extensions_size, self._trailers_size = 0, 0
+        self._chunks_max = self._body_max
         self._finish(body)
 
     def _finish(self, body: bytes) -> None:

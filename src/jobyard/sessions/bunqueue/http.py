@@ -16,11 +16,14 @@ from jobyard.sessions.bunqueue.http_events import EventCounter, Hub
 from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page
 from jobyard.sessions.bunqueue.http_socket import SocketCounter
 from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
+from jobyard.sessions.bunqueue.options import DATA_MAX
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
 from jobyard.wire.http1 import parse_query
 
 _BEARER: Final = "bearer "
+# The data of one job, or of as many as there is room for, and what is said beside it.
+BODY_MAX: Final = DATA_MAX + (1 << 20)
 
 # Callers told apart in one window; all others beyond share one count.
 CALLERS_MAX: Final = 10_000
@@ -111,6 +114,10 @@ class BunqueueArea(Area):
         return is_one_of(token.encode("utf-8", "replace"), self.door.tokens)
 
     # -- what is said to everybody -------------------------------------------------------------
+
+    def body_max(self) -> int:
+        """Return how long a body may be: the data of one job, and some more."""
+        return BODY_MAX
 
     def refusal(self, refused: HttpRefused) -> bytes:
         """Return the body that says no."""

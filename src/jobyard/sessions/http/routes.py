@@ -28,6 +28,10 @@ class Area:
         """Refuse a caller who may not do this."""
         raise NotImplementedError
 
+    def body_max(self) -> int:
+        """Return how long a body may be, where that is less than what the port takes; else 0."""
+        return 0
+
     def refusal(self, refused: HttpRefused) -> bytes:
         """Return the body that says no."""
         raise NotImplementedError

@@ -395,6 +395,7 @@ class HttpSession(Session):
         call = self._admission.call_for(self, request, now_ms)
         try:
             self._admission.admit(call)
+            self._bound_body(call.area)
         except HttpRefused as refused:
             wait_ms = denial_ms(call, refused)
             if wait_ms == 0:
@@ -408,6 +409,11 @@ class HttpSession(Session):
             return False
         self._admitted = call
         return True
+
+    def _bound_body(self, area: Area) -> None:
+        most = area.body_max()
+        if most > 0 and not self._reader.bound_body(most):
+            raise HttpRefused(413, "payload_too_large", "Request body too large")
 
     def refuse_early(self, refused: HttpRefused, now_ms: i64) -> None:
         """Refuse a request of which only the head was read; of its body nothing is kept."""

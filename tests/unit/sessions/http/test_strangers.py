@@ -4,7 +4,8 @@ import pytest
 
 from jobyard.engine.tick import tick
 from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES
-from jobyard.sessions.http.session import HttpEntrance
+from jobyard.sessions.bunqueue.http import BODY_MAX
+from jobyard.sessions.http.session import HttpEntrance, HttpSession
 from jobyard.sessions.session import Peer
 from tests.support.bare_http import BareHttp
 
@@ -155,3 +156,29 @@ def test_who_leaves_is_told_nothing_more(site: BareHttp) -> None:
         assert knocker.say(said) == b""
         knocker.session.closed(site.now_ms)
         assert knocker.wait(20_000) == b""
+
+
+def test_a_body_that_no_command_takes_is_refused_by_its_length(site: BareHttp) -> None:
+    knocker = Knocker(site)
+    assert status(knocker.say(head(size=BODY_MAX + 1, token="right"))) == 413
+    assert knocker.say(b"x" * 50_000) == b""
+    assert knocker.session.held_size() == 0
+    knocker = Knocker(site)
+    chunked = head(token="right").replace(b"Content-Length: 1000000", b"Transfer-Encoding: chunked")
+    assert knocker.say(chunked + b"%x\r\n" % (BODY_MAX - 10) + b"x" * 70_000) == b""
+    for _ in range((BODY_MAX - 70_010) // 1_000_000):
+        assert knocker.say(b"x" * 1_000_000) == b""
+    left = (BODY_MAX - 70_010) % 1_000_000
+    assert status(knocker.say(b"x" * left + b"\r\nb\r\n")) == 413
+    assert knocker.session.held_size() == 0
+
+
+def test_a_short_bound_is_for_one_body_alone(site: BareHttp) -> None:
+    """What comes behind a request of one area may be for another, which takes more."""
+    knocker = Knocker(site)
+    chunked = head(token="right").replace(b"Content-Length: 1000000", b"Transfer-Encoding: chunked")
+    assert knocker.say(chunked + b"2\r\n{") == b""
+    assert status(knocker.say(b"}\r\n0\r\n\r\n")) == 400
+    assert isinstance(knocker.session, HttpSession)
+    reader = knocker.session._reader
+    assert reader._chunks_max == site.http.body_max
