@@ -16,6 +16,7 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.ledger import entry_bytes, queue_bytes
 from jobyard.model.entry import WRITE
+from jobyard.model.extra import DAMAGED
 from jobyard.model.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
@@ -498,5 +499,7 @@ def _check_set_aside(yard: Yard, number: int, now_ms: int) -> None:
     session.receive(b"peek %d\r\nreserve-job %d\r\n" % (number, number), now_ms)
     said = session.take_output()
     job = yard.jobs.get(number)
-    if said != b"NOT_FOUND\r\nNOT_FOUND\r\n" or job is None or job.state != DEAD:
+    if said != b"INTERNAL_ERROR\r\nNOT_FOUND\r\n" or job is None or job.state != DEAD:
         raise Violation("silent damage", f"job {number}, its body unreadable: {said!r}")
+    if job.outcome().reason != DAMAGED or number not in yard.journal.damages.jobs:
+        raise Violation("silent damage", f"nobody is told that the body of job {number} is lost")

@@ -23,7 +23,7 @@ from jobyard.engine.claim_setup import (
     set_queue_config,
 )
 from jobyard.engine.end import bury, fail, finish, release, touch
-from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume
+from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume, see_to_room
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.logs import erase_seqs
 from jobyard.engine.move import erase, kick, remove
@@ -245,13 +245,20 @@ def claim(
 ) -> list[Lease]:
     """Lease up to `most` jobs to a node; what came back goes before what was never delivered.
 
-    Fewer if their bodies are so large that one answer should not hold them all.
+    Fewer if their bodies are so large that one answer should not hold them all, or if a full disk
+    has no room to note more; YardFull if it has none at all.
     """
     terms = terms_of(queue, node, lease_ms)
     leases: list[Lease] = []
     size: i64 = 0
     while len(leases) < most and size < CLAIM_SIZE_MAX:
-        lease = take_one(yard, queue, book, terms, now_ms)
+        try:
+            lease = take_one(yard, queue, book, terms, now_ms)
+        except YardFull:
+            if leases:
+                break
+            forget_idle(yard, node)
+            raise
         if lease is None:
             break
         leases.append(lease)
@@ -380,8 +387,17 @@ def extend(
     ended = Ended()
     ttl_ms = clamp_lease_ms(lease_ms)
     for lease in _held(yard, queue, node, seqs, lease_ids, ended, now_ms):
+        is_kept = kept_of(lease.job) is not None
+        if is_kept:
+            try:
+                see_to_room(yard, lease.job, node)
+            except YardFull:
+                if ended.done == 0:
+                    raise
+                ended.skipped.append(int(lease.job.key))
+                continue
         touch(yard, lease, ttl_ms, now_ms)
-        if kept_of(lease.job) is not None:
+        if is_kept:
             keep_lease(yard, lease)
             ended.batch = max(ended.batch, lease.job.batch)
         ended.done += 1

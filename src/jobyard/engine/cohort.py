@@ -16,6 +16,7 @@ from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import config_of, stock_of
 from jobyard.engine.claims import CLAIM_SIZE_MAX, by_seq, forget_idle, node_book
 from jobyard.engine.take import cancel_wait, take_one, wait
+from jobyard.errors import YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder
 
@@ -137,7 +138,11 @@ class Cohort(Alarm, Holder):
         book = bid.book
         if book is None:
             book = node_book(self._yard, bid.terms.label)
-        lease = take_one(self._yard, self._queue, book, bid.terms, now_ms)
+        try:
+            lease = take_one(self._yard, self._queue, book, bid.terms, now_ms)
+        except YardFull:
+            # It waits on: a lease that could not be noted would not be what was asked for.
+            return False
         if lease is None:
             return False
         bid.leases.append(lease)

@@ -245,6 +245,6 @@ def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:
     journal = yard.journal
     extra = job.extra
     size: i64 = 0 if extra is None else size_of(extra)
-    return not journal.is_on or journal.admit(
+    return not journal.is_on or journal.admit_change(
         STATE_SIZE + MOVE_SIZE + 64 + size + room_to_look(yard, job), now_ms
     )

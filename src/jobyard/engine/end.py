@@ -32,6 +32,7 @@ from jobyard.model.extra import (
     EXPLICIT,
     LAID_ASIDE,
     REASON,
+    RESULT_LOST,
     STACK,
     STARTED,
     TIMED_OUT,
@@ -64,6 +65,11 @@ from jobyard.model.shelves import STAGED, STREAM
 # Whether a job that is done is kept: as it was asked for when it was put, or as the worker says.
 KEEP_AS_ASKED: Final = -1
 KEEP_NOT: Final = 0
+
+# What is told of a job whose result found no room.
+NOT_KEPT: Final = "result not kept: storage full"
+# The most that is told of a job that is done, beside its result.
+_NEWS_SIZE: Final = 64
 
 # Jobs that are done and kept for a queue; beyond this the oldest go.
 DONE_KEPT_MAX: Final = 100_000
@@ -100,14 +106,14 @@ def finish(yard: Yard, job: Job, now_ms: i64) -> None:
 
 def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
     """End the run of a held job with a result, which is kept with it unless it goes at once."""
-    is_kept = _is_kept(yard, job, keep)
+    is_kept = _is_kept(job, keep)
     end = End(job, FINISHED, DONE if is_kept else GONE)
     lease = job.lease
     started_ms: i64 = 0
     if lease is not None:
         started_ms = lease.started_ms
     if is_kept and yard.journal.is_on:
-        end.news = _done_news(started_ms, result, codec)
+        end.news = _done_news(yard, job, started_ms, result, codec)
     if yard.names.dependents:
         flows.make_room(yard, job, len(result))
     after = None
@@ -115,7 +121,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         after = schedule.hold_successor(yard, job, len(result), now_ms)
     if yard.bus.is_on:
         yard.bus.tell_completed(job.queue, job, result, codec, now_ms)
-    _end_well(yard, job, end, now_ms)
+    _end_well(yard, job, end, started_ms, now_ms)
     is_kept = job.state == DONE
     if after is not None:
         schedule.put_successor(yard, job.queue, after, now_ms)
@@ -131,29 +137,74 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         _trim_done(yard, job, now_ms)
 
 
-def _is_kept(yard: Yard, job: Job, keep: i64) -> bool:
-    if not counts_attempts(job.family) or keep == KEEP_NOT or yard.journal.is_full:
+def _is_kept(job: Job, keep: i64) -> bool:
+    if not counts_attempts(job.family) or keep == KEEP_NOT:
         return False
     return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
 
 
-def _end_well(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
-    """End a run; the job goes without its result where there is no room to keep it."""
+def _end_well(yard: Yard, job: Job, end: End, started_ms: i64, now_ms: i64) -> None:
+    """End a run; the job stays without its result where there is no room for that.
+
+    It goes only where not even the room kept aside has that much left.
+    """
+    journal = yard.journal
+    if end.state == GONE:
+        _end(yard, job, end, now_ms, waited=True)
+        return
+    if _is_ended(yard, job, end, now_ms):
+        if journal.is_full and job.outcome().reason == RESULT_LOST:
+            journal.results_lost += 1
+        return
+    journal.note_full()
+    end.news = _lost_news(started_ms)
+    if _is_ended(yard, job, end, now_ms):
+        journal.results_lost += 1
+        return
+    _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
+    journal.done_lost += 1
+
+
+def _is_ended(yard: Yard, job: Job, end: End, now_ms: i64) -> bool:
+    """End a run if there is room for a job that stays."""
+    if yard.journal.is_full and not _may_stay(yard, job, len(end.news)):
+        return False
     try:
         _end(yard, job, end, now_ms, waited=True)
     except StorageFull:
-        if end.state == GONE:
-            raise
-        _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
+        return False
+    return True
 
 
-def _done_news(started_ms: i64, result: bytes, codec: i64) -> bytes:
+def _may_stay(yard: Yard, job: Job, news_size: i64) -> bool:
+    journal = yard.journal
+    return journal.has_room_aside(journal.end_size(job, news_size), journal.segment_size)
+
+
+def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> bytes:
+    """Return what is told of a job that is done: with its result, unless a full disk has no room.
+
+    Results may take half of the segment that ends of jobs may take of the room kept aside.
+    """
+    journal = yard.journal
+    if result and journal.is_full:
+        size = journal.end_size(job, len(result) + _NEWS_SIZE)
+        if not journal.has_room_aside(size, journal.segment_size // 2):
+            return _lost_news(started_ms)
     fields = Fields()
     if started_ms > 0:
         # Unknown of a run that was ended late; no time is written as a time.
         fields.number(STARTED, started_ms)
     if result:
         result_field(fields, codec, result)
+    return fields.done()
+
+
+def _lost_news(started_ms: i64) -> bytes:
+    fields = Fields()
+    if started_ms > 0:
+        fields.number(STARTED, started_ms)
+    fields.numbers(REASON, (RESULT_LOST,), NOT_KEPT.encode())
     return fields.done()
 
 

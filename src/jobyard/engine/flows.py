@@ -66,7 +66,7 @@ __all__ = ["Outcome", "Planned", "fail", "make_room", "put_flow", "settle"]
 _BLAME_ROOM: Final = 32
 # Options of a successor that differ from those of its predecessor.
 _MORE_ROOM: Final = 1024
-# The most that is remembered of a child for its parent while the disk is full.
+# What is remembered of a child for its parent even if results find no room any more.
 VALUE_SIZE_FULL: Final = 64
 # A chain of parents would else repeat the names of all below it.
 ERROR_MAX: Final = 1024
@@ -152,7 +152,9 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     dependents = yard.names.dependents
     if not journal.is_on or int(child.id) not in dependents:
         return
-    if journal.is_full and value_size > VALUE_SIZE_FULL:
+    if value_size > VALUE_SIZE_FULL and not journal.has_room_aside(
+        2 * value_size, journal.segment_size // 2
+    ):
         raise YardFull
     own: i64 = 2 * (STATE_SIZE + END_SIZE + GONE_SIZE + _size(child)) + value_size
     own += _lease_room(child.queue) + _successor_room(child)

@@ -5,16 +5,22 @@ claim notes its lease among the rare parts of the job: who holds it, under which
 The note goes with the end of the run, whatever ends it, and needs no record for that. After a start
 the jobs that have one are leased again; a deadline that is past rings as any other does.
 
-On a disk without room nothing is noted: the lease then ends with the server, as others do.
+A claim that cannot be noted, on a disk without room, is refused.
 """
+
+from typing import Final
 
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
-from jobyard.model.extra import Fields, KeptLease, kept_field
+from jobyard.journal.record import LEASE_SIZE, NOTE_SIZE, STATE_SIZE
+from jobyard.model.extra import Fields, KeptLease, kept_field, size_of
 from jobyard.model.job import READY, TOPICS, Job
 from jobyard.model.queue import Book, Lease, Terms
+
+# What the note of a lease holds beside the name of who holds it.
+_NOTE_ROOM: Final = 128
 
 
 def lease_name(yard: Yard, lease: Lease) -> str:
@@ -39,10 +45,24 @@ def keep_lease(yard: Yard, lease: Lease) -> None:
     kept = KeptLease(name, lease.terms.label, lease.started_ms, lease.until_ms, lease.ttl_ms)
     fields = Fields()
     kept_field(fields, kept)
-    try:
-        yard.note(lease.job, fields.done())
-    except (YardFull, StorageFull):
+    yard.note(lease.job, fields.done(), is_needed=True)
+
+
+def see_to_room(yard: Yard, job: Job, label: str) -> None:
+    """Make room for a claim and the note of it; YardFull changes nothing."""
+    journal = yard.journal
+    if not journal.is_on:
         return
+    extra = job.extra
+    weight: i64 = 0 if extra is None else size_of(extra)
+    size: i64 = 2 * (STATE_SIZE + weight) + LEASE_SIZE + NOTE_SIZE + _NOTE_ROOM + 4 * len(label)
+    if not journal.has_room_aside(size, journal.segment_size):
+        raise YardFull
+    try:
+        journal.make_room(size)
+    except StorageFull:
+        journal.note_full()
+        raise YardFull from None
 
 
 def resume(yard: Yard, job: Job, book: Book, now_ms: i64) -> None:

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from jobyard.engine import bus, letters
 from jobyard.engine.floors import remember_floors
 from jobyard.engine.gates import next_open_ms, open_head, passed, shelf_head
-from jobyard.engine.kept import keep_lease
+from jobyard.engine.kept import keep_lease, see_to_room
 from jobyard.engine.shelving import reopen, stand, step_down
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
@@ -303,13 +303,18 @@ def take_job(yard: Yard, job_id: i64, book: Book, terms: Terms, now_ms: i64) -> 
 
 
 def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
-    """Lease a job, or bury it and return None when its body cannot be read back."""
+    """Lease a job, or bury it and return None when its body cannot be read back.
+
+    YardFull changes nothing: a lease that is to outlive the server could not be noted.
+    """
     body = job.body
     if body is None:
         body = yard.bodies.fetch(job)
         if body is None:
             _set_aside(yard, job, now_ms)
             return None
+    if terms.is_kept:
+        see_to_room(yard, job, terms.label)
     yard.leases_issued += 1
     ttl_ms: i64 = job.own_ms
     if terms.door != BEANSTALK or job.family != BEANSTALK:
@@ -326,14 +331,19 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     if extra is not None:
         extra.last_lease = 0
         _look_behind(yard, job.queue, extra, now_ms)
-    if lease.taken_from == DEAD:
-        _left_dead(yard, job)
-    if terms.is_kept:
-        keep_lease(yard, lease)
+    if terms.is_kept or lease.taken_from == DEAD:
+        _take_note(yard, lease)
     if yard.bus.is_wide:
         # Who listens to one queue alone does not care.
         yard.bus.tell(bus.Event(bus.PULLED, job.queue, job, now_ms))
     return lease
+
+
+def _take_note(yard: Yard, lease: Lease) -> None:
+    if lease.taken_from == DEAD:
+        _left_dead(yard, lease.job)
+    if lease.terms.is_kept:
+        keep_lease(yard, lease)
 
 
 def _left_dead(yard: Yard, job: Job) -> None:

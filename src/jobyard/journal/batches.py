@@ -124,6 +124,9 @@ class Batches:
         # A batch with something that is answered for only once it is on the disk, though the class
         # of the server asks for less; 0 if nobody appended such a thing since it was last taken.
         self.raised: i64 = 0
+        # Results that a full disk had no room for, and jobs it could not even keep without one.
+        self.results_lost: i64 = 0
+        self.done_lost: i64 = 0
         # What was found damaged since the start.
         self.damages = Damages()
         self.is_full: bool = False
@@ -157,6 +160,25 @@ class Batches:
     def has_room(self, size: i64) -> bool:
         """Tell whether `size` bytes can be written that are nobody's promised end."""
         return not self.is_full or self._missing(size) <= 0
+
+    def has_room_aside(self, size: i64, share: i64) -> bool:
+        """Tell whether `size` bytes can be written with no more than `share` of what is kept aside.
+
+        Of the two segments beyond the ends of jobs, that is; the ends themselves are not touched.
+        """
+        return not self.is_full or self._missing(size) <= share
+
+    def admit_change(self, size: i64, now_ms: i64) -> bool:
+        """Make room for a change of a job that is there: on a full disk, of what is kept aside."""
+        if self.admit(size, now_ms):
+            return True
+        if self._missing(size) > self.segment_size:
+            return False
+        try:
+            self.make_room(size)
+        except StorageFull:
+            return False
+        return True
 
     def _missing(self, needed: i64) -> i64:
         """Return how many bytes of spare files there are too few to append `needed` more."""

@@ -173,6 +173,11 @@ class Journal(Batches):
             self._kill_older(job, end.why, now_ms)
             self.ledger.bury_base(job, self.hot, job.place >> 32)
 
+    def end_size(self, job: Job, news_size: i64) -> i64:
+        """Return what the record of an end takes, with the state of the job where it needs that."""
+        size: i64 = END_SIZE + news_size
+        return size if self.has_room_for_news(job, size) else size + self._state_room(job)
+
     def _may_go_unwritten(self, job: Job, end: End) -> bool:
         """Tell whether a crash brings a job back as it is; in the end even without its rank."""
         lease = job.lease

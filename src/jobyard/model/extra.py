@@ -58,6 +58,8 @@ WORKER_LOST: Final = 5
 UNKNOWN: Final = 6
 LAID_ASIDE: Final = 7
 DAMAGED: Final = 8
+# Of a job that is done: a full disk had no room for its result.
+RESULT_LOST: Final = 9
 
 # How a member of a flow stands.
 OPEN: Final = 0

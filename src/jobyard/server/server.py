@@ -126,6 +126,7 @@ class Server:
         self._is_full_told = False
         # By what is told, how often it was.
         self._told: dict[str, int] = {}
+        self._lost_told = (0, 0)
         compactor = self._open()
         self._guard = Guard(config.connection_memory)
         self._guard.address_max = config.max_connections_per_address
@@ -304,6 +305,7 @@ class Server:
                 self._log.warning("the disk is full: new jobs are refused, all else works")
             else:
                 self._log.info("the disk has room again")
+        self._tell_losses()
         for story in self._yard.journal.damages.take_stories():
             self._log.error("damage on disk", damage=story)
 
@@ -335,6 +337,15 @@ class Server:
             error=type(error).__name__,
             where=where,
         )
+
+    def _tell_losses(self) -> None:
+        """Say what a full disk had no room for since the last time."""
+        journal = self._yard.journal
+        lost = (int(journal.results_lost), int(journal.done_lost))
+        if lost != self._lost_told:
+            results, jobs = lost[0] - self._lost_told[0], lost[1] - self._lost_told[1]
+            self._lost_told = lost
+            self._log.error("no room for what finished jobs came to", results=results, jobs=jobs)
 
     def _tell_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)

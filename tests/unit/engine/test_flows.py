@@ -227,7 +227,7 @@ def test_on_a_full_disk_a_child_with_much_to_remember_ends_later_and_others_at_o
     site.begin(first)
     for _ in range(3):
         with pytest.raises(YardFull):
-            complete(site.yard, first, b"\xd9\xff" + 255 * b"x", MSGPACK, -1, site.now_ms)
+            complete(site.yard, first, b"\xda\x0b\xb8" + 3000 * b"x", MSGPACK, -1, site.now_ms)
         assert first.state == LEASED
     complete(site.yard, first, b"\x01", MSGPACK, -1, site.now_ms)
     for each in range(count):

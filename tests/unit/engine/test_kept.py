@@ -5,6 +5,7 @@ import pytest
 from jobyard import build
 from jobyard.engine import claims
 from jobyard.engine.kept import kept_of
+from jobyard.errors import YardFull
 from jobyard.model.extra import KeptLease
 from jobyard.model.job import LEASED, READY
 from tests.support.memory_storage import MemoryStorage
@@ -194,7 +195,20 @@ def test_leases_survive_the_segments_they_were_noted_in() -> None:
     assert held(after.again()) == before[10:]
 
 
-def test_on_a_full_disk_leases_end_with_the_server() -> None:
+def test_on_a_full_disk_leases_are_noted_as_long_as_there_is_room_aside() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, given=config(leases_durable=True))
+    site.write(*[b"1"] * 10)
+    site.commit()
+    storage.capacity = storage.used()
+    site.journal.note_full()
+    assert site.claimed("a", 3) == [1, 2, 3]
+    assert all(kept(site, seq) is not None for seq in (1, 2, 3))
+    site.commit()
+    assert [job.state for job in site.again().peek(limit=3)] == [LEASED] * 3
+
+
+def test_a_claim_that_cannot_be_noted_is_refused() -> None:
     storage = MemoryStorage()
     site = Topic(storage, given=config(leases_durable=True))
     site.write(*[b"1"] * 10)
@@ -202,10 +216,17 @@ def test_on_a_full_disk_leases_end_with_the_server() -> None:
     storage.capacity = storage.used()
     site.journal.note_full()
     site.journal.spares.clear()
+    with pytest.raises(YardFull):
+        site.claim("a", 3)
+    assert [job.state for job in site.peek(limit=3)] == [READY] * 3
+    assert site.yard.nodes == {}
+    site.journal.is_full = False
     assert site.claimed("a", 3) == [1, 2, 3]
-    assert [job.state for job in site.peek(limit=3)] == [LEASED] * 3
-    assert [kept(site, seq) for seq in (1, 2, 3)] == [None] * 3
-    assert site.nack(1, node="a").done == 1
+    until_ms = kept(site)
+    site.journal.is_full = True
+    with pytest.raises(YardFull):
+        site.extend(1, node="a")
+    assert kept(site) == until_ms
     assert site.ack(2, node="a").done == 1
 
 

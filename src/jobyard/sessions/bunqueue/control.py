@@ -69,6 +69,7 @@ from jobyard.sessions.bunqueue.query import (
     refuse_unless_active,
     result_value,
     state_words,
+    tell_lost,
 )
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
@@ -252,6 +253,7 @@ def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
         result = result_value(job)
         if result is not None:
             answer["result"] = result
+        tell_lost(answer, job)
         return answer
     session.wait_job(job, request.req_id, request.now_ms + timeout_ms)
     return None

@@ -148,9 +148,10 @@ def _count(value: object) -> float:
 
 
 def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
-    damages = door.yard.journal.damages
+    journal = door.yard.journal
+    damages = journal.damages
     is_degraded = door.surroundings.disk_error() != "" or damages.count() > 0
-    is_full = door.yard.journal.is_full
+    is_full = journal.is_full
     memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
     text.gauge(
         "bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if is_degraded else 0
@@ -167,9 +168,12 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         ("segments", "Damaged segments that are not compacted.", len(damages.segments)),
     ):
         text.gauge(f"jobyard_damaged_{what}", help_text, count)
-    text.counter(
-        "jobyard_corrupt_reads_total", "Reads that found damage.", float(damages.reads_count)
-    )
+    for what, help_text, total in (
+        ("corrupt_reads", "Reads that found damage.", damages.reads_count),
+        ("results_lost", "Results that a full disk had no room for.", journal.results_lost),
+        ("done_jobs_lost", "Done jobs that a full disk had no room for.", journal.done_lost),
+    ):
+        text.counter(f"jobyard_{what}_total", help_text, float(total))
     for name in (
         *("bunqueue_process_resident_memory_bytes", "process_resident_memory_bytes"),
         *("bunqueue_process_heap_used_bytes", "bunqueue_process_heap_total_bytes"),

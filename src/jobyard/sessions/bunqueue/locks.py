@@ -51,7 +51,7 @@ def progress(session: BunqueueSession, request: Request) -> Answer:
     news = NewsFields()
     news.text(PROGRESS, f"{shown}\0{message}")
     see_to_room(session, job, len(message), now_ms)
-    session.yard.note(job, news.done())
+    session.yard.note(job, news.done(), is_needed=True)
     lease = job.lease
     assert lease is not None
     _hear_of(session, lease, now_ms)
@@ -61,13 +61,18 @@ def progress(session: BunqueueSession, request: Request) -> Answer:
 
 
 def see_to_room(session: BunqueueSession, job: Job | None, size: i64, now_ms: i64) -> None:
-    """Refuse what is not needed to end a job, once the disk has no room but for that."""
+    """Refuse a change that the disk has no room for; one of a job may use what is kept aside."""
     journal = session.yard.journal
-    if journal.is_on:
-        extra = None if job is None else job.extra
+    if not journal.is_on:
+        return
+    if job is None:
+        is_admitted = journal.admit(_RECORD_ROOM + size, now_ms)
+    else:
+        extra = job.extra
         needed = _RECORD_ROOM + size + (0 if extra is None else size_of(extra))
-        if not journal.admit(needed, now_ms):
-            raise YardFull
+        is_admitted = journal.admit_change(needed, now_ms)
+    if not is_admitted:
+        raise YardFull
 
 
 def _progress_text(value: object) -> str:

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, page, prioritized_count
 from jobyard.engine.queues import settings_of
 from jobyard.errors import Refused
+from jobyard.model.extra import RESULT_LOST
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
@@ -70,7 +71,14 @@ def get_result(session: BunqueueSession, request: Request) -> Answer:
     job = find_job(session.yard, name.encode())
     if job is not None and job.state == DONE:
         answer["result"] = result_value(job)
+        tell_lost(answer, job)
     return answer
+
+
+def tell_lost(answer: Answer, job: Job) -> None:
+    """Say of a job that is done if its result could not be kept; nil may be a result too."""
+    if job.state == DONE and job.outcome().reason == RESULT_LOST:
+        answer["resultLost"] = job.outcome().error
 
 
 def asked_id(fields: Fields) -> str:

@@ -86,6 +86,8 @@ def _persistence(call: Call) -> list[str]:
         f"jobyard_damaged_records:{journal.damages.texts_count}",
         f"jobyard_damaged_segments:{len(journal.damages.segments)}",
         f"jobyard_corrupt_reads:{journal.damages.reads_count}",
+        f"jobyard_results_lost:{journal.results_lost}",
+        f"jobyard_done_jobs_lost:{journal.done_lost}",
     ]
 
 

@@ -13,7 +13,7 @@ from jobyard.engine import glide
 from jobyard.engine.yard import Yard
 from jobyard.errors import BodyDamaged
 from jobyard.journal.damage import CORRUPT
-from jobyard.model.extra import DROPPED, OPEN, Extra
+from jobyard.model.extra import DROPPED, OPEN, RESULT_LOST, Extra
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
 from jobyard.model.policy import LIFO, Policy
@@ -191,15 +191,12 @@ def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
     stalls = job.stalls()
     if stalls > 0:
         found += (b"stalledCount", number(stalls))
-    failures = extra.failures
-    if job.state == DEAD:
-        found += (b"failedReason", bytes_of(job.outcome().error))
-    elif failures is not None and job.attempts > 0:
-        # It stays when the job is tried again, and when that goes well.
-        found += (b"failedReason", bytes_of(failures[-1].error))
+    reason = _failed_reason(job, extra)
+    if reason is not None:
+        found += (b"failedReason", bytes_of(reason))
     outcome = extra.outcome
     if outcome is not None and job.state in (DEAD, DONE):
-        if job.state == DONE:
+        if job.state == DONE and outcome.reason != RESULT_LOST:
             result = outcome.result
             if job.family != GLIDE and result:
                 result = to_json(outcome.codec, result)
@@ -210,6 +207,18 @@ def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
         retries = i64(job.attempts) - (1 if job.state == DEAD else 0)
         if retries > 0:
             found += (b"fallbackIndex", number(retries))
+
+
+def _failed_reason(job: Job, extra: Extra) -> str | None:
+    """Return why a job failed last, or why one that is done has no result."""
+    outcome = extra.outcome
+    if outcome is not None and (job.state == DEAD or outcome.reason == RESULT_LOST):
+        return outcome.error
+    failures = extra.failures
+    if failures is not None and job.attempts > 0:
+        # It stays when the job is tried again, and when that goes well.
+        return failures[-1].error
+    return None
 
 
 def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:

@@ -323,7 +323,7 @@ def test_bad_extensions_extend_nothing(fields: dict[str, object], error: str) ->
 # -- a full disk -------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_room_to_end_jobs_and_for_nothing_else() -> None:
+def test_a_full_disk_refuses_settings_and_other_data_and_lets_jobs_end() -> None:
     storage = MemoryStorage()
     site = BareBunqueue(storage)
     client = site.connect()
@@ -334,15 +334,9 @@ def test_a_full_disk_leaves_room_to_end_jobs_and_for_nothing_else() -> None:
     while client.ask("PUSH", queue="q", data="x" * 1000)["ok"]:
         pass
     asked: list[tuple[str, dict[str, object]]] = [
-        ("Progress", {"id": active, "progress": 5, "message": "x" * 1000}),
-        ("ChangePriority", {"id": job_id, "priority": 5}),
-        ("ChangeDelay", {"id": job_id, "delay": 5000}),
         ("RateLimit", {"queue": "q", "limit": 5000}),
         ("SetConcurrency", {"queue": "q", "limit": 5000}),
         ("Pause", {"queue": "q"}),
-        ("Promote", {"id": job_id}),
-        ("PromoteJobs", {"queue": "q"}),
-        ("MoveToWait", {"id": job_id}),
         ("Update", {"id": job_id, "data": "x" * 1000}),
     ]
     for cmd, fields in asked:
