@@ -46,5 +46,6 @@ def test_what_is_of_another_kind_is_refused(fields: dict[str, object], error: st
     assert client.refused("PUSH", queue="q", data=1, **fields) == error
     assert error in client.refused("PUSHB", queue="q", jobs=[{"data": 1, **fields}])
     assert client.ok("Count", queue="q") == {"count": 0}
-    for one in ({"lifo": None}, {"lifo": False}, {"tags": None}, {"tags": ["a"]}, {"tags": []}):
-        client.ok("PUSH", queue="q", data=1, **one)
+    client.ok("PUSH", queue="q", data=1, lifo=None, tags=None)
+    client.ok("PUSH", queue="q", data=1, lifo=False, tags=[])
+    client.ok("PUSH", queue="q", data=1, durable=True, tags=["a"])
