@@ -103,7 +103,10 @@ class Log:
         return self.keys.get(key) if key else None
 
     def append(self, contents: list[Content], key: str, now: int, wall: int, batch: int) -> int:
-        """Append records, none of which is known by its key; return the first seq."""
+        """Append records, none of which is known by its key; return the first seq.
+
+        More than the caps allow go with the next `trim`.
+        """
         size = sum(one.size() for one in contents)
         if self.config.is_too_large(len(contents), size):
             raise Refusal(400, "record_too_large")
@@ -177,7 +180,7 @@ class Log:
 
 def shown(row: Row, query: Query) -> Told:
     """Return a record as a reader sees it."""
-    told = row.content.shown(tags=query.tags, node=query.tags, meta=query.meta)
+    told = row.content.shown(tags=query.tags, node=True, meta=query.meta)
     return {"$seq": row.seq, "$ts": row.ts, **told}
 
 

@@ -232,8 +232,7 @@ class TopicsModel(Topics):
 
     def _route(self, ask: Ask, answer: Answer) -> int:
         router = Router(ask.name, ask.fields)
-        if router.source not in self.logs:
-            raise Refusal(404, "topic_not_found")
+        lacks_source = router.source not in self.logs
         is_missing = router.dest not in self.logs and router.dest not in self.queues
         if is_missing and not ask.fields.get("create_dest", True):
             raise Refusal(404, "topic_not_found")
@@ -249,6 +248,8 @@ class TopicsModel(Topics):
                 raise Refusal(409, "topic_exists_incompatible")
             if self._leads(router.dest, router.source):
                 raise Refusal(409, "router_cycle")
+            if lacks_source:
+                self._open(router.source, Config({}))
             router.cursor = self.logs[router.source].head
         self.routers[router.name] = router
         if is_missing:

@@ -73,7 +73,11 @@ class Config:
         return value
 
     def is_too_large(self, count: int, size: int) -> bool:
-        """Tell whether a write could not even stand alone."""
+        """Tell whether a write could not even stand alone, where nothing of it may go."""
+        return self.is_rejecting and self.is_exceeded_by(count, size)
+
+    def is_exceeded_by(self, count: int, size: int) -> bool:
+        """Tell whether a write is larger than the caps."""
         return 0 < self.cap_records < count or 0 < self.cap_bytes < size
 
 

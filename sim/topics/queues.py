@@ -110,11 +110,14 @@ class Queue:
 
     def produce(self, contents: list[Content], key: str, now: int, batch: int) -> int:
         """Add jobs; return the first seq."""
-        self.make_way(len(contents), sum(one.size() for one in contents))
+        size = sum(one.size() for one in contents)
+        self.make_way(len(contents), size)
         first = self.next_seq
         for content in contents:
             self.jobs[self.next_seq] = Job(self.next_seq, content, now, batch)
             self.next_seq += 1
+        if self.config.is_exceeded_by(len(contents), size):
+            self.make_way(0, 0)
         if key and self.config.window:
             self.writes.pop(key, None)
             self.writes[key] = Write(first, self.head, now + self.config.window, batch)
@@ -181,7 +184,7 @@ class Queue:
         wanted = []
         for job in self.jobs.values():
             if job.seq > after and not is_own(job.content, query, self.config):
-                told = job.content.shown(tags=query.tags, node=query.tags, meta=query.meta)
+                told = job.content.shown(tags=query.tags, node=True, meta=query.meta)
                 ts = job.created + wall_offset
                 wanted.append((job.seq, {"$seq": job.seq, "$ts": ts, **told}, job.batch))
         return Page(wanted, after, self.head, self.earliest, stone)

@@ -27,7 +27,7 @@ from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume, see_to_
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.logs import erase_seqs
 from jobyard.engine.move import erase, kick, remove
-from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for
+from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for, shed
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, take_one
 from jobyard.engine.yard import Yard
@@ -172,7 +172,7 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
     if queue.config is not None:
-        make_way(yard, queue, len(wishes), size, room, now_ms)
+        make_way(yard, queue, len(wishes), size, room, now_ms, may_exceed=True)
     make_room(yard, room, now_ms)
     first_seq = free_seqs(queue, len(wishes))
     queue.next_seq = first_seq
@@ -183,6 +183,7 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
     batch = yard.journal.appended
     if queue.stock is not None:
         queue.stock.last_write_ms = now_ms
+        shed(yard, queue, len(wishes), size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return Produced(first_seq, queue.next_seq - 1, batch, is_deduped=False)

@@ -240,6 +240,8 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
     if log.onward is not None:
         # May lead back here.
         log.onward.copy(now_ms)
+    if floor >= items.first_seq:
+        trim(yard, log, now_ms)
     _tell(log)
     return appended
 
@@ -249,7 +251,8 @@ def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
     config = log.config
     cap_records: i64 = config.cap_records
     cap_bytes: i64 = config.cap_bytes
-    if (0 < cap_records < count) or (0 < cap_bytes < size):
+    is_exceeded = config.is_exceeded_by(count, size)
+    if is_exceeded and config.discard != DISCARD_OLD:
         raise WriteTooLarge
     over_count: i64 = log.count + count - cap_records if cap_records > 0 else 0
     over_size: i64 = log.bytes + size - cap_bytes if cap_bytes > 0 else 0
@@ -257,7 +260,8 @@ def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
         return 0
     if config.discard != DISCARD_OLD:
         raise TopicFull
-    return log.floor_without(over_count, over_size)
+    # Of a write larger than the caps the oldest go too, once it is written.
+    return log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
 
 
 def _encode(yard: Yard, log: LogTopic, rows: list[Row], now_ms: i64) -> LogRows:

@@ -102,10 +102,20 @@ def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
         raise YardFull
 
 
-def make_way(yard: Yard, queue: Queue, count: i64, size: i64, room: i64, now_ms: i64) -> None:
+def make_way(
+    yard: Yard,
+    queue: Queue,
+    count: i64,
+    size: i64,
+    room: i64,
+    now_ms: i64,
+    *,
+    may_exceed: bool = False,
+) -> None:
     """Let the oldest jobs go where a queue may not hold so many more.
 
-    TopicFull changes nothing, nor does NameTaken, for a queue whose name is that of a log.
+    TopicFull changes nothing, nor does NameTaken, for a queue whose name is that of a log. Where
+    more are put than a queue may ever hold, and `may_exceed`, `shed` lets the first of them go.
 
     `size` is that of bodies and metas, `room` what they need of the journal: made here too, so that
     who goes and who comes stand in one batch.
@@ -114,13 +124,29 @@ def make_way(yard: Yard, queue: Queue, count: i64, size: i64, room: i64, now_ms:
     assert config is not None
     if config is BARRED:
         raise NameTaken(queue.name)
-    victims = _victims(yard, queue, config, count, size)
+    victims = _victims(yard, queue, config, count, size, may_exceed=may_exceed)
+    if config.is_exceeded_by(count, size):
+        room += floors_room(queue) + GONE_SIZE * count
+        make_room(yard, room + _eviction_room(queue, victims), now_ms)
     if victims:
         make_room(yard, room + _eviction_room(queue, victims), now_ms)
         evict(yard, queue, victims, now_ms)
     stock = queue.stock
     if config.ttl_ms > 0 and stock is not None and stock.alarm is not None:
         yard.arm(stock.alarm, now_ms + ttl_of(config))
+
+
+def shed(yard: Yard, queue: Queue, count: i64, size: i64, now_ms: i64) -> None:
+    """Let the oldest jobs go of a write that was larger than its queue may ever be.
+
+    `make_way` has made room for the records.
+    """
+    config = queue.config
+    if config is None or not config.is_exceeded_by(count, size):
+        return
+    victims = _victims(yard, queue, config, 0, 0, may_exceed=False)
+    if victims:
+        evict(yard, queue, victims, now_ms)
 
 
 def ttl_of(config: TopicConfig) -> i64:
@@ -140,7 +166,9 @@ def make_way_for(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> N
     make_way(yard, queue, len(wishes), size, room, now_ms)
 
 
-def _victims(yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i64) -> list[Job]:
+def _victims(
+    yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i64, *, may_exceed: bool
+) -> list[Job]:
     """Return the jobs that must go for others: never one that runs, or that others wait for."""
     roster = queue.roster
     assert roster is not None
@@ -152,9 +180,10 @@ def _victims(yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i6
         too_long = roster.bytes + size - config.cap_bytes
     if too_many <= 0 and too_long <= 0:
         return []
-    if 0 < config.cap_records < count or 0 < config.cap_bytes < size:
+    is_rejecting = config.discard == DISCARD_REJECT
+    if config.is_exceeded_by(count, size) and (is_rejecting or not may_exceed):
         raise WriteTooLarge
-    if config.discard == DISCARD_REJECT:
+    if is_rejecting:
         raise TopicFull
     return _oldest(yard, roster, too_many, too_long)
 

@@ -316,31 +316,40 @@ class RetryAlarm(Alarm):
 # -- making and removing ---------------------------------------------------------------------------
 
 
+def check_router(yard: Yard, router: Router) -> None:
+    """Refuse a router that cannot be set beside those there are."""
+    routers = yard.routers
+    known = routers.by_name.get(router.name)
+    if known is not None:
+        if (known.source, known.dest) != (router.source, router.dest):
+            raise RouterElsewhere(f"{router.name} leads from {known.source} to {known.dest}")
+    else:
+        other = routers.by_dest.get(router.dest)
+        if other is not None:
+            raise RouterFanIn(f"{other.name} leads to {router.dest} already")
+    if not router.allow_cycle:
+        circle = routers.circle(router.source, router.dest)
+        if circle:
+            raise RouterCycle(circle)
+
+
 def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
     """Begin to pass records on, or do so differently; tell whether the router is new.
 
     Both topics must be there, configured if they are queues. A refusal changes nothing.
     """
+    check_router(yard, router)
     routers = yard.routers
     source = find_source(yard, router.source)
     assert source is not None
     known = routers.by_name.get(router.name)
     if known is not None:
-        if (known.source, known.dest) != (router.source, router.dest):
-            raise RouterElsewhere(f"{router.name} leads from {known.source} to {known.dest}")
         router.cursor = known.cursor
         router.is_behind = known.is_behind
         router.forwarded_total = known.forwarded_total
     else:
-        other = routers.by_dest.get(router.dest)
-        if other is not None:
-            raise RouterFanIn(f"{other.name} leads to {router.dest} already")
         router.cursor = source.head_seq()
         router.is_behind = False
-    if not router.allow_cycle:
-        circle = routers.circle(router.source, router.dest)
-        if circle:
-            raise RouterCycle(circle)
     _remember(yard, router)
     if known is not None:
         routers.remove(known)

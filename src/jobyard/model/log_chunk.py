@@ -25,6 +25,7 @@ META_SIZE_MAX: Final = 0xFFFF
 # What a record weighs in the journal beside its text and labels: its row, and a share of the head.
 ROW_WEIGHT: Final = 56
 
+_NODE: Final = b'"$node":'
 ALIVE: Final = 0
 DEAD_SLOT: Final = b"\1"
 ALIVE_SLOT: Final = b"\0"
@@ -401,18 +402,26 @@ class Chunk:
             meta_size: i64 = self.metas[slot]
             if meta_size > 0:
                 text = text[: len(text) - 1 - meta_size - META_FRAME_SIZE] + b"}"
-        if include_tags:
-            label = self.label_at(slot)
-            if label:
-                at = self.labels_from(slot)
-                text = b"".join([text[:at], label, text[at:]])
+        label = self._shown_label(slot, include_tags=include_tags)
+        if label:
+            at = self.labels_from(slot)
+            text = b"".join([text[:at], label, text[at:]])
         return text
+
+    def _shown_label(self, slot: i64, *, include_tags: bool) -> bytes:
+        """Return tag and node of a slot, or the node alone."""
+        label = self.label_at(slot)
+        if include_tags or not label:
+            return label
+        # Inside a tag its quotes would be escaped.
+        at: i64 = label.find(_NODE)
+        return label[at:] if at >= 0 else b""
 
     def _frame(self, slot: i64, text: bytes, *, include_tags: bool, include_meta: bool) -> bytes:
         """Return the text of a slot without its data."""
         # The comma before the data goes, and comes back with the labels, which end in one.
         parts = [text[: self.labels_from(slot) - 1]]
-        label = self.label_at(slot) if include_tags else b""
+        label = self._shown_label(slot, include_tags=include_tags)
         if label:
             parts += (b",", label[:-1])
         meta_size: i64 = self.metas[slot]

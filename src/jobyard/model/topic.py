@@ -62,6 +62,10 @@ class TopicConfig:
         self.dead_letter: str | None = None
         self.leases_durable: bool = False
 
+    def is_exceeded_by(self, count: int, size: int) -> bool:
+        """Tell whether a write of so many records and bytes is more than there may ever be."""
+        return 0 < self.cap_records < count or 0 < self.cap_bytes < size
+
     def fields(self) -> dict[str, object]:
         """Return every field as it is shown."""
         return {

@@ -85,8 +85,7 @@ class PlainQueue:
         """Let the oldest go; False if the write must be refused."""
         if not self.is_full(sizes):
             return True
-        too_large = 0 < self.config.cap_records < len(sizes)
-        if too_large or 0 < self.config.cap_bytes < sum(sizes) or self.config.discard == "reject":
+        if self.config.discard == "reject":
             return False
         for job in [one for one in self.jobs if not one.node]:
             if self.is_full(sizes):
@@ -168,6 +167,9 @@ class ClaimsMachine(RuleBasedStateMachine):
             job.due_ms += delay_ms
             self.plain.jobs.append(job)
             self.plain.next_seq += 1
+        config = self.plain.config
+        if 0 < config.cap_records < len(sizes) or 0 < config.cap_bytes < sum(sizes):
+            self.plain.make_way([])
         assert done.last_seq == self.plain.next_seq - 1
         if key:
             self.plain.writes[key] = (int(done.first_seq), int(done.last_seq), self.now_ms)

@@ -70,7 +70,7 @@ def test_an_empty_log_has_its_first_record_at_its_next_seq() -> None:
     assert page.tombstone is None
 
 
-def test_tags_and_nodes_are_shown_between_time_and_data_when_asked_for() -> None:
+def test_tags_are_shown_between_time_and_data_when_asked_for_and_nodes_always() -> None:
     site = OpenYard()
     log = new_log(site)
     write(site, log, row(1, tag='a"b', node="n"), row(2), row(3, node="m"))
@@ -80,7 +80,12 @@ def test_tags_and_nodes_are_shown_between_time_and_data_when_asked_for() -> None
         b'{"$seq":2,"$ts":1700000000000,"data":2},'
         b'{"$seq":3,"$ts":1700000000000,"$node":"m","data":3}'
     )
-    assert list(items(page_of(site, log))[0]) == ["$seq", "$ts", "data"]
+    # Without tags the node is still told: readers pass over what they wrote by it.
+    assert b"".join(page_of(site, log).records) == (
+        b'{"$seq":1,"$ts":1700000000000,"$node":"n","data":1},'
+        b'{"$seq":2,"$ts":1700000000000,"data":2},'
+        b'{"$seq":3,"$ts":1700000000000,"$node":"m","data":3}'
+    )
 
 
 def test_data_is_left_out_when_it_is_not_wanted() -> None:
@@ -92,11 +97,11 @@ def test_data_is_left_out_when_it_is_not_wanted() -> None:
         b'{"$seq":2,"$ts":1700000000000}'
     )
     assert items(page_of(site, log, data=False, meta=False)) == [
-        {"$seq": 1, "$ts": NOW_MS},
+        {"$seq": 1, "$ts": NOW_MS, "$node": "n"},
         {"$seq": 2, "$ts": NOW_MS},
     ]
     assert items(page_of(site, log, data=False)) == [
-        {"$seq": 1, "$ts": NOW_MS, "meta": {"k": "}{"}},
+        {"$seq": 1, "$ts": NOW_MS, "$node": "n", "meta": {"k": "}{"}},
         {"$seq": 2, "$ts": NOW_MS},
     ]
 
@@ -198,16 +203,23 @@ def test_a_cap_on_bytes_lets_the_oldest_go() -> None:
     assert (log.bytes, log.earliest_seq) == (7, 2)
 
 
-def test_a_write_larger_than_the_cap_is_refused_and_changes_nothing() -> None:
+def test_a_write_larger_than_the_cap_of_a_log_that_rejects_changes_nothing() -> None:
     site = OpenYard()
-    for discard in ("old", "reject"):
-        log = new_log(site, discard, cap_records=2, cap_bytes=20, discard=discard)
-        fill(site, log, 1)
-        with pytest.raises(WriteTooLarge):
-            fill(site, log, 3)
-        with pytest.raises(WriteTooLarge):
-            write(site, log, row("x" * 20))
-        assert (log.count, log.next_seq) == (1, 2)
+    log = new_log(site, cap_records=2, cap_bytes=20, discard="reject")
+    fill(site, log, 1)
+    with pytest.raises(WriteTooLarge):
+        fill(site, log, 3)
+    with pytest.raises(WriteTooLarge):
+        write(site, log, row("x" * 20))
+    assert (log.count, log.next_seq) == (1, 2)
+
+
+def test_of_a_write_larger_than_the_cap_the_newest_stay() -> None:
+    site = OpenYard()
+    log = new_log(site, cap_records=2)
+    fill(site, log, 1)
+    fill(site, log, 4)
+    assert (log.count, log.earliest_seq, log.next_seq, log.cap_floor) == (2, 4, 6, 4)
 
 
 def test_a_full_log_that_rejects_lets_nothing_go() -> None:

@@ -123,9 +123,9 @@ def _record(door: TopicsDoor, job: Job, body: bytes, query: LogQuery) -> bytes:
     remark = claims.remark_of(job)
     if query.include_tags:
         _write_tag(out, job)
-        if remark is not None and remark.node:
-            out.write(b',"$node":')
-            write_text(out, remark.node)
+    if remark is not None and remark.node:
+        out.write(b',"$node":')
+        write_text(out, remark.node)
     if query.include_data:
         _write_data(out, job, body)
     if query.include_meta:

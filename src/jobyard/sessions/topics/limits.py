@@ -28,14 +28,14 @@ def throttled(limit: str, most: i64) -> HttpRefused:
     return HttpRefused(429, "throttled", f"{limit} is {most}", detail, _RETRY)
 
 
-def check_topics(door: TopicsDoor) -> None:
-    """Refuse one more topic than there may be."""
+def check_topics(door: TopicsDoor, more: i64 = 1) -> None:
+    """Refuse so many more topics than there may be."""
     yard = door.yard
     most = door.limits.topics
-    if most == 0 or len(yard.logs) + len(yard.queues) < most:
+    if most == 0 or len(yard.logs) + len(yard.queues) + more <= most:
         return
     # Queues that nobody put anything into count for no door but their own.
-    if len(yard.logs) + sum(is_topic(queue) for queue in yard.queues.values()) >= most:
+    if len(yard.logs) + sum(is_topic(queue) for queue in yard.queues.values()) + more > most:
         raise throttled("max_topics", most)
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter
 
 from jobyard.engine import claim_setup, logs, routers
+from jobyard.errors import YardFull
 from jobyard.model.router import AT_LEAST_ONCE, GUARANTEES, Router, is_router_name
 from jobyard.model.topic import QUEUE, TOPIC_NAME_MAX, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.topics.answers import finish, put_bool
 from jobyard.sessions.topics.area import check_name
 from jobyard.sessions.topics.body import flag, invalid, read_body, text
-from jobyard.sessions.topics.find import find_queue, no_topic
+from jobyard.sessions.topics.find import drop_topic, find_queue, no_topic
 from jobyard.sessions.topics.keys import Key
 from jobyard.sessions.topics.limits import check_routers, check_topics
 from jobyard.sessions.topics.names import check_topic_name
@@ -38,19 +39,36 @@ def put_router(door: TopicsDoor, call: Call) -> None:
     check_name(call, router.dest)
     yard = door.yard
     source = find_queue(yard, router.source)
-    if router.source not in yard.logs and source is None:
-        raise no_topic(router.source)
-    is_missing = router.dest not in yard.logs and find_queue(yard, router.dest) is None
-    if is_missing and not router.create_dest:
+    lacks_source = router.source not in yard.logs and source is None
+    lacks_dest = router.dest not in yard.logs and find_queue(yard, router.dest) is None
+    if lacks_dest and not router.create_dest:
         raise no_topic(router.dest)
     if router.name not in yard.routers.by_name:
         check_routers(door)
-    if is_missing:
-        check_topics(door)
-    if source is not None and source.config is None:
+    if lacks_source or lacks_dest:
+        check_topics(door, 2 if lacks_source and lacks_dest else 1)
+    _check_router(door, router)
+    if lacks_source:
+        logs.open_log(yard, router.source, TopicConfig(), call.now_ms)
+    elif source is not None and source.config is None:
         _configure(door, call, source)
     try:
         is_new = routers.set_router(yard, router, call.now_ms)
+    except YardFull:
+        if lacks_source:
+            drop_topic(yard, router.source, call.now_ms)
+        raise
+    _hold_dest(door, call, router)
+    out = BytesWriter()
+    out.write(encode(router.fields())[:-1])
+    put_bool(out, b',"created":', value=is_new)
+    finish(call, out, 201 if is_new else 200)
+
+
+def _check_router(door: TopicsDoor, router: Router) -> None:
+    """Refuse a router that others stand against."""
+    try:
+        routers.check_router(door.yard, router)
     except routers.RouterCycle as cycle:
         found: dict[str, object] = {"cycle": cycle.circle}
         raise HttpRefused(409, "router_cycle", str(cycle), found) from None
@@ -59,11 +77,6 @@ def put_router(door: TopicsDoor, call: Call) -> None:
         raise HttpRefused(409, _INCOMPATIBLE, str(other), reason) from None
     except routers.RouterElsewhere as elsewhere:
         raise HttpRefused(409, "router_repoint_forbidden", str(elsewhere)) from None
-    _hold_dest(door, call, router)
-    out = BytesWriter()
-    out.write(encode(router.fields())[:-1])
-    put_bool(out, b',"created":', value=is_new)
-    finish(call, out, 201 if is_new else 200)
 
 
 def _hold_dest(door: TopicsDoor, call: Call, router: Router) -> None:

@@ -10,7 +10,7 @@ from jobyard.engine import claims, logs
 from jobyard.engine.claim_setup import config_of
 from jobyard.errors import YardFull
 from jobyard.model.log import Row, TopicFull, WriteTooLarge
-from jobyard.model.topic import FSYNC, QUEUE, TopicConfig
+from jobyard.model.topic import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.door import BODY_MAX
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
@@ -176,13 +176,13 @@ def _prepare(
 ) -> None:
     """See that there may be so much more, and make the topic if it is not there.
 
-    It is not made where the write would not even fit into an empty one.
+    It is not made where the write would not even fit into an empty one that lets nothing go.
     """
     if door.limits.total_bytes > 0:
         check_bytes(door, sum(sizes), now_ms)
     if config is None:
         return
-    if 0 < config.cap_records < len(sizes) or 0 < config.cap_bytes < sum(sizes):
+    if config.discard == DISCARD_REJECT and config.is_exceeded_by(len(sizes), sum(sizes)):
         raise too_large()
     make_topic(door.yard, name, config, now_ms)
 

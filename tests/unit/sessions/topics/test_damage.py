@@ -11,15 +11,14 @@ ROWS = 2 * CHUNK_ROWS + 1
 CORRUPT = (500, "corrupt")
 
 
-@pytest.fixture
-def site() -> BareTopics:
-    """A port with a log whose text is on disk only, and damaged from record 6 to record 8."""
+def damaged(node: str) -> BareTopics:
+    """Return a port with a log whose text is on disk only, damaged from record 6 to record 8."""
     found = BareTopics(MemoryStorage())
     found.yard.bodies._budget = 0
     found.api.put("log")
     found.api.put("other")
     for first in range(0, ROWS, 500):
-        found.api.write("log", *range(first, min(first + 500, ROWS)), node="n")
+        found.api.write("log", *range(first, min(first + 500, ROWS)), node=node)
         found.others.site.commit()
     found.api.write("other", "whole")
     found.others.site.commit()
@@ -33,6 +32,12 @@ def site() -> BareTopics:
 
 
 @pytest.fixture
+def site() -> BareTopics:
+    """A port with such a log."""
+    return damaged("")
+
+
+@pytest.fixture
 def api(site: BareTopics) -> Caller:
     """A connection."""
     return site.api
@@ -42,13 +47,18 @@ def seqs(page: dict[str, list[dict[str, int]]]) -> list[int]:
     return [one["$seq"] for one in page["records"]]
 
 
-@pytest.mark.parametrize("query", [{}, {"include_tags": True, "node": "x"}])
-def test_a_read_fails_where_the_text_is_damaged(api: Caller, query: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("node", "query", "last_seq"),
+    [("", {}, 8), ("n", {}, 6), ("n", {"include_tags": True, "node": "x"}, 6)],
+)
+def test_a_read_fails_where_the_text_is_damaged(
+    node: str, query: dict[str, object], last_seq: int
+) -> None:
+    api = damaged(node).api
     page = api.diff("log", limit=9, **query)
     assert (seqs(page), page["next_from_seq"], page["caught_up"]) == ([1, 2, 3, 4, 5], 5, False)
     answer = api.post("log/diff", {"from_seq": 5, **query})
     assert answer.refusal == CORRUPT
-    last_seq = 6 if query else 8
     assert answer.json["error"]["detail"] == {"first_seq": 6, "last_seq": last_seq}
     assert "damaged on disk" in answer.json["error"]["message"]
     assert seqs(api.diff("log", from_seq=8, limit=2, **query)) == [9, 10]
@@ -56,8 +66,8 @@ def test_a_read_fails_where_the_text_is_damaged(api: Caller, query: dict[str, ob
     api.write("log", "more")
 
 
-def test_a_reader_of_its_own_records_only_reads_no_text(api: Caller) -> None:
-    page = api.diff("log", node="n")
+def test_a_reader_of_its_own_records_only_reads_no_text() -> None:
+    page = damaged("n").api.diff("log", node="n")
     assert (page["records"], page["caught_up"]) == ([], True)
 
 

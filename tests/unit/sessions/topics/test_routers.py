@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jobyard.model.topic import TopicConfig
 from tests.support.bare_streams import Site
 
 
@@ -72,9 +73,24 @@ def test_a_router_that_makes_no_sense_is_refused(body: object) -> None:
     assert site.yard.routers.by_name == {}
 
 
-def test_topics_must_be_there_unless_the_destination_may_be_made() -> None:
+def test_a_source_that_is_not_there_is_made() -> None:
     site = site_with("a")
-    assert code(lead(site, "x", "a")) == (404, "topic_not_found")
+    assert lead(site, "x", "a")[0] == 201
+    assert site.yard.logs["x"].config.fields() == TopicConfig().fields()
+    site.ask("POST", "/v0/topics/x", {"records": [{"data": 1}]})
+    assert [one["data"] for one in site.read("a")] == [1]
+    # Refused, it leaves nothing behind.
+    assert code(lead(site, "y", "a", "other")) == (409, "topic_exists_incompatible")
+    assert code(lead(site, "y", "z", "r")) == (409, "router_repoint_forbidden")
+    assert code(lead(site, "y", "z", "other", create_dest=False)) == (404, "topic_not_found")
+    site.door.limits.topics = 3
+    assert code(lead(site, "y", "z", "other"))[0] == 429
+    assert sorted(site.yard.logs) == ["a", "x"]
+    assert code(lead(site, "_events", "b", "other")) == (403, "forbidden")
+
+
+def test_a_destination_must_be_there_unless_it_may_be_made() -> None:
+    site = site_with("a")
     assert code(lead(site, "a", "b", create_dest=False)) == (404, "topic_not_found")
     assert "b" not in site.yard.logs
     assert lead(site, "a", "b")[0] == 201

@@ -92,8 +92,6 @@ def test_a_write_with_a_bad_configuration_makes_nothing(api: Caller, config: obj
 @pytest.mark.parametrize(
     "config",
     [
-        {"cap_records": 1},
-        {"cap_bytes": 1},
         {"cap_records": 1, "discard": "reject"},
         {"cap_bytes": 1, "discard": "reject"},
     ],
@@ -160,7 +158,7 @@ def test_what_was_not_said_of_a_record_is_not_shown(api: Caller, topic: str) -> 
     assert found[3]["$node"] == "n"
     assert found[3]["meta"] == {"m": 1}
     plain = api.diff(topic)["records"][3]
-    assert set(plain) == {"$seq", "$ts", "data", "meta"}
+    assert set(plain) == {"$seq", "$ts", "$node", "data", "meta"}
 
 
 def test_the_node_of_a_write_is_that_of_its_records(api: Caller, topic: str) -> None:
@@ -323,12 +321,48 @@ def test_a_full_topic_refuses_what_is_new_if_it_is_told_to(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("discard", ["old", "reject"])
-@pytest.mark.parametrize("caps", [{"cap_records": 1}, {"cap_bytes": 4}])
-def test_a_write_larger_than_the_topic_is_refused_for_good(
-    api: Caller, kind: str, discard: str, caps: dict[str, int]
+@pytest.mark.parametrize("caps", [{"cap_records": 3}, {"cap_bytes": 9}])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_of_a_write_larger_than_the_topic_the_newest_stay(
+    api: Caller, kind: str, caps: dict[str, int], *, is_new: bool
 ) -> None:
-    api.put("t", type=kind, discard=discard, **caps)
+    config = {"type": kind, **caps}
+    body: dict[str, object] = {"records": [{"data": data} for data in "abcde"], "config": config}
+    first = 1
+    if not is_new:
+        api.put("t", **config)
+        api.write("t", "x", "y")
+        first = 3
+    written = api.ok("t", body, 201 if is_new else 200)
+    assert written["seqs"] == list(range(first, first + 5))
+    assert (written["count"], written["head_seq"]) == (5, first + 4)
+    page = api.diff("t")
+    assert [one["data"] for one in page["records"]] == ["c", "d", "e"]
+    assert page["tombstone"]["reason"] == "cap"
+    assert (page["tombstone"]["gap_from"], page["tombstone"]["gap_to"]) == (1, first + 1)
+    assert (page["earliest_seq"], api.state("t")["count"]) == (first + 2, 3)
+    if kind == "queue":
+        assert [one["$seq"] for one in api.claim("t", max=9)["claimed"]] == [
+            first + 2 + at for at in range(3)
+        ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_larger_than_the_topic_goes_at_once(api: Caller, kind: str) -> None:
+    api.put("t", type=kind, cap_bytes=4)
+    assert api.write("t", "abcdef")["seqs"] == [1]
+    page = api.diff("t")
+    assert (page["records"], page["tombstone"]["gap_to"], page["caught_up"]) == ([], 1, True)
+    assert api.write("t", "a")["seqs"] == [2]
+    assert [one["data"] for one in api.diff("t", from_seq=1)["records"]] == ["a"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("caps", [{"cap_records": 1}, {"cap_bytes": 4}])
+def test_a_write_larger_than_a_topic_that_lets_nothing_go_is_refused_for_good(
+    api: Caller, kind: str, caps: dict[str, int]
+) -> None:
+    api.put("t", type=kind, discard="reject", **caps)
     body = {"records": [{"data": "a"}, {"data": "b"}]}
     assert api.post("t", body).refusal == (400, "record_too_large")
     assert api.write("t", "a")["seqs"] == [1]
