@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
-from jobyard.journal.history import History, PastName
+from jobyard.journal.history import FORGOTTEN_AT_ONCE, History, PastName
 from jobyard.journal.past import HistoryPage, read_past
 from jobyard.journal.segment import HOT, Segment
 from jobyard.model.history import HistoryRow
@@ -134,4 +134,6 @@ def recall_history(
         queue = queues[number]
         name = PastName(number, queue.name, queue.next_seq, until)
         history.retire(name, journal.segments[i64(queue.segment)])
-    history.forget_names(journal.segments)
+    for _ in range(len(history.segments) + len(history.past) // FORGOTTEN_AT_ONCE + 2):
+        if history.forget_names(journal.segments):
+            break

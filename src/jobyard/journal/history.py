@@ -3,7 +3,8 @@
 History is the records of hot segments, from a floor on: the last of them without a gap, as many as
 the window has room for. Their numbers run over restarts. A segment inside the window is not
 compacted; once it has left, what lies in it and before it is history no more, even where the file
-stays. Names of queues that are gone are kept while the window holds records about them.
+stays. Names of queues that are gone are kept while the window holds records about them; where there
+are too many of those, the window gives way.
 
 Writes nothing. What the rows are is for `past`.
 """
@@ -16,6 +17,10 @@ from jobyard.journal.segment import HOT, Segment
 
 # A batch further than this from the last one whose place is known gets its place known too.
 POINT_BYTES: Final = 64 << 10
+# Names of queues that are gone, each about 300 bytes of memory.
+PAST_NAMES_MAX: Final = 100_000
+# Names forgotten at once: more would keep others waiting.
+FORGOTTEN_AT_ONCE: Final = 10_000
 
 
 @final
@@ -55,6 +60,8 @@ class History:
         # By number, of living queues and of those that are gone.
         self.names: dict[int, str] = {}
         self.past: dict[int, PastName] = {}
+        # Smaller in tests.
+        self.past_max: i64 = PAST_NAMES_MAX
 
     def keep(self, age_ms: i64, bytes_max: i64) -> None:
         """Keep history of that age and size, whichever is less; call before anything is read."""
@@ -125,7 +132,7 @@ class History:
         found.reverse()
         self.segments = found
         for segment in known.values():
-            _forget(segment)
+            _leave_out(segment)
 
     # -- the window ---------------------------------------------------------------------------
 
@@ -168,7 +175,7 @@ class History:
             return
         for segment in self.segments[:count]:
             self.floor = max(self.floor, segment.next_record)
-            _forget(segment)
+            _leave_out(segment)
         del self.segments[:count]
         if self.segments:
             self.floor = max(self.floor, self.segments[0].first_record)
@@ -193,12 +200,23 @@ class History:
         segment.past_names += 1
         name.segment = segment.number
 
-    def forget_names(self, segments: dict[int, Segment]) -> None:
-        """Forget the names that no record above the floor needs."""
+    def forget_names(self, segments: dict[int, Segment]) -> bool:
+        """Forget names that no record above the floor needs; False if there are more to forget.
+
+        Where the window needs too many names the oldest segment leaves it, and what is written at
+        last as far as it is written.
+        """
+        is_done = self._forget(segments)
+        if not is_done or len(self.past) <= self.past_max or not self.segments:
+            return is_done
+        self.leave(self.segments[0])
+        return False
+
+    def _forget(self, segments: dict[int, Segment]) -> bool:
         over: list[PastName] = []
         for name in self.past.values():
             # In the order in which they ended.
-            if name.until > self.floor:
+            if name.until > self.floor or len(over) == FORGOTTEN_AT_ONCE:
                 break
             over.append(name)
         for name in over:
@@ -207,9 +225,10 @@ class History:
             segment = segments.get(name.segment)
             if segment is not None:
                 segment.past_names -= 1
+        return len(over) < FORGOTTEN_AT_ONCE
 
 
-def _forget(segment: Segment) -> None:
+def _leave_out(segment: Segment) -> None:
     segment.is_history = False
     segment.points = []
     segment.point_records = []

@@ -115,6 +115,29 @@ def test_names_of_queues_that_are_gone_outlast_compaction_and_restarts() -> None
     assert "long" not in site.journal.history.names.values()
 
 
+def test_a_crowd_of_queues_that_are_gone_costs_history_and_not_memory() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=16_384, window=ALL_HISTORY)
+    history = site.journal.history
+    history.past_max = 50
+    for number in range(1000):
+        remove(site.yard, site.put(b"x" * 50, f"q{number}"), site.now_ms)
+        leave(site, f"q{number}")
+        site.commit()
+        if number % 20 == 0:
+            site.compact()
+    for _ in range(10):
+        site.compact()
+    assert len(history.past) <= 50
+    assert len(history.names) <= 51
+    rows = rows_of(site)
+    assert all(row[2] for row in rows), "a row lost its name"
+    # A start that finds more than it may keep lets them go at once.
+    storage = storage.killed()
+    again = OpenYard(storage, site.now_ms, window=ALL_HISTORY)
+    assert all(row[2] for row in rows_of(again))
+
+
 def test_the_name_of_a_topic_that_was_removed_outlasts_it_too() -> None:
     storage = MemoryStorage()
     window = (ALL_HISTORY[0], 150_000)

@@ -1,6 +1,6 @@
 from jobyard.engine.events import read_history
 from jobyard.engine.move import remove
-from jobyard.journal.history import History, PastName
+from jobyard.journal.history import FORGOTTEN_AT_ONCE, History, PastName
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import BATCH_MAGIC, COLD, HOT, Segment
 from jobyard.journal.storage import Storage
@@ -144,6 +144,50 @@ def test_names_of_queues_that_are_gone_are_kept_while_records_name_them() -> Non
     other = Segment(2, COLD, 1000)
     history.move_name(history.past[6], segment, other)
     assert (segment.past_names, other.past_names, history.past[6].segment) == (0, 1, 2)
+
+
+def test_history_gives_way_where_it_needs_too_many_names() -> None:
+    history = History()
+    history.keep(*ALL_HISTORY)
+    history.past_max = 5
+    segments = [Segment(number, HOT, 1000) for number in (1, 2, 3)]
+    known = {int(segment.number): segment for segment in segments}
+    for at, segment in enumerate(segments):
+        history.add_batch(segment, 64, at * 10, 10, 0)
+        segment.is_sealed = at < 2
+        for place in range(4):
+            number = at * 10 + place
+            history.name(number, f"q{number}")
+            history.retire(PastName(number, f"q{number}", 1, number + 1), segment)
+    while not history.forget_names(known):
+        pass
+    # The two that are sealed have left the window, and the names in them.
+    assert history.floor == 20
+    assert sorted(history.past) == sorted(history.names) == [20, 21, 22, 23]
+    assert [segment.past_names for segment in segments] == [0, 0, 4]
+    history.past_max = 3
+    assert not history.forget_names(known)
+    assert history.forget_names(known)
+    # What is written leaves as far as it is written, and is written on.
+    assert history.floor == 30
+    assert (len(history.past), len(history.names)) == (0, 0)
+    assert history.segments == segments[2:]
+
+
+def test_names_are_forgotten_a_few_at_a_time() -> None:
+    history = History()
+    history.keep(*ALL_HISTORY)
+    segment = Segment(1, HOT, 1000)
+    for number in range(FORGOTTEN_AT_ONCE * 2 + 5):
+        history.name(number, "q")
+        history.retire(PastName(number, "q", 1, 1), segment)
+    history.floor = 1
+    assert not history.forget_names({1: segment})
+    assert len(history.past) == FORGOTTEN_AT_ONCE + 5
+    assert not history.forget_names({1: segment})
+    assert history.forget_names({1: segment})
+    assert history.past == {}
+    assert segment.past_names == 0
 
 
 def test_numbers_of_rows_that_were_never_seen_may_be_given_again_and_others_not() -> None:
