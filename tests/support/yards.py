@@ -8,6 +8,7 @@ every index against the jobs themselves.
 from typing import Final
 
 from jobyard.engine.compaction import IDLE, Compactor
+from jobyard.engine.lists import prioritized_jobs
 from jobyard.engine.log_text import texts_between
 from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
 from jobyard.engine.queues import is_ruled, open_queue
@@ -252,10 +253,8 @@ def snapshot(yard: Yard) -> Snapshot:
         found[int(job.id)] = _facts(yard, job)
     for name, queue in yard.queues.items():
         found.update(_queue_facts(name, queue))
-    for custom_id, job in yard.names.custom.items():
-        found[f"custom {custom_id}"] = (int(job.id),)
-    for name, job in yard.names.glide.items():
-        found[f"glide {name}"] = (int(job.id),)
+    found.update((f"custom {one}", (int(job.id),)) for one, job in yard.names.custom.items())
+    found.update((f"glide {one}", (int(job.id),)) for one, job in yard.names.glide.items())
     for child_id, parents in yard.names.dependents.items():
         found[f"dependents {child_id}"] = tuple(sorted(int(job.id) for job in parents))
     for name, log in yard.logs.items():
@@ -455,6 +454,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     check_bag(queue.leased, leased)
     check_bag(queue.blocked, [job for job in jobs if job.state == BLOCKED])
     assert queue.urgent_count == sum(is_urgent(job) for job in jobs)
+    assert queue.ahead_count == len(prioritized_jobs(queue))
     assert sorted(buried(queue)) == sorted(int(job.id) for job in dead)
     assert queue.dead.live_count == len(dead)
     assert queue.perishable_count == sum(job.family == BUNQUEUE for job in dead)

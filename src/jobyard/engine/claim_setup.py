@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.audience import drop_audience
 from jobyard.engine.floors import remember_floors
-from jobyard.engine.lists import ALL_STATES, jobs_in
+from jobyard.engine.lists import ALL_STATES, jobs_in, roster_of, seq_of
 from jobyard.engine.move import erase
 from jobyard.engine.put import make_way, ttl_of
 from jobyard.engine.queues import drop_if_idle
@@ -25,7 +25,6 @@ from jobyard.model.entry import CONFIG, COUNTED, FLOORS, WRITE, Entry
 from jobyard.model.job import BLOCKED, GONE, LEASED, TOPICS, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue, Waiter
-from jobyard.model.roster import Roster
 from jobyard.model.stock import Stock, Write
 from jobyard.model.topic import DISCARD_OLD, FSYNC, QUEUE, TopicConfig, decode_config
 
@@ -117,19 +116,6 @@ def stock_of(queue: Queue) -> Stock:
     return stock
 
 
-def roster_of(queue: Queue) -> Roster:
-    """Return the jobs of a queue by seq, which are put in order the first time."""
-    roster = queue.roster
-    if roster is None:
-        roster = Roster(sorted(jobs_in(queue, ALL_STATES), key=_seq_of))
-        queue.roster = roster
-    return roster
-
-
-def _seq_of(job: Job) -> int:
-    return job.key
-
-
 def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Remove a queue with all its jobs and its configuration; a later one begins at seq 1."""
     hold_tidings(yard)
@@ -174,7 +160,7 @@ def _wipe(yard: Yard, queue: Queue, now_ms: i64) -> None:
     # Those that wait for others go first: so no removal of a child moves its parent.
     for job in jobs_in(queue, frozenset((BLOCKED,))):
         erase(yard, job, now_ms)
-    for job in sorted(jobs_in(queue, ALL_STATES), key=_seq_of):
+    for job in sorted(jobs_in(queue, ALL_STATES), key=seq_of):
         if job.state != GONE:
             erase(yard, job, now_ms)
 

@@ -18,13 +18,13 @@ from jobyard.engine.claim_setup import (
     known_write,
     open_topic_queue,
     remember_write,
-    roster_of,
     send_tidings,
     set_queue_config,
 )
 from jobyard.engine.end import bury, fail, finish, release, touch
 from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume, see_to_room
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
+from jobyard.engine.lists import roster_of
 from jobyard.engine.logs import erase_seqs
 from jobyard.engine.move import erase, kick, remove
 from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for, shed

@@ -11,8 +11,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, u8
 
-from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.flows import is_suspended
+from jobyard.engine.lists import roster_of
 from jobyard.engine.names import glide_key, seq_of
 from jobyard.engine.put import Wish, enter, intern, make_room, make_way, room_for
 from jobyard.engine.queues import keep_counting

@@ -11,9 +11,9 @@ from mypy_extensions import i64
 
 from jobyard.engine import bus, flows
 from jobyard.engine import end as ends
-from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.glide import Adding, check, counting_room, enter_wish, free_seq, wish_for
 from jobyard.engine.glide_end import defer, is_held
+from jobyard.engine.lists import roster_of
 from jobyard.engine.names import glide_key
 from jobyard.engine.put import Wish, make_room, make_way_for, room_for
 from jobyard.engine.take import offer

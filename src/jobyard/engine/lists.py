@@ -12,7 +12,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.yard import Yard
 from jobyard.model.extra import Outcome
 from jobyard.model.item import Item
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
@@ -43,7 +42,7 @@ class Choice:
 
     def count(self, queue: Queue) -> i64:
         """Return how many jobs of a queue are asked for."""
-        count: i64 = prioritized_count(queue) if self.with_prioritized else 0
+        count: i64 = queue.ahead_count if self.with_prioritized else 0
         for state in self.states:
             count += count_of(queue, state)
         return count
@@ -131,54 +130,36 @@ def prioritized_jobs(queue: Queue) -> list[Job]:
     return found
 
 
-def prioritized_count(queue: Queue) -> i64:
-    """Return how many ready jobs were put with a priority."""
-    count = _walk_ahead(queue.ready.items, None)
-    rules = queue.rules
-    if rules is not None:
-        for group in rules.ring:
-            for item in group.ready.items:
-                assert isinstance(item, Job)
-                if is_prioritized(item):
-                    count += 1
-    return count
-
-
 def is_prioritized(job: Job) -> bool:
     """Tell whether a job has a priority: a rank below 0; in a group, where they count up, above."""
     extra = job.extra
     return job.rank > 0 if extra is not None and extra.group is not None else job.rank < 0
 
 
-def _walk_ahead(items: list[Item], found: list[Job] | None) -> i64:
-    """Count the items of a heap below rank 0, and add them to `found`; others are not seen.
+def _walk_ahead(items: list[Item], found: list[Job]) -> None:
+    """Add the items of a heap below rank 0 to `found`; others are not seen.
 
     Nothing ahead stands beneath an item that is not, so whole branches are left out.
     """
-    ahead: i64 = 0
     size: i64 = len(items)
     slot: i64 = 0
     while slot < size:
         item = items[slot]
         if item.sort_key < 0:
-            ahead += 1
-            if found is not None:
-                assert isinstance(item, Job)
-                found.append(item)
+            assert isinstance(item, Job)
+            found.append(item)
             if 2 * slot + 1 < size:
                 slot = 2 * slot + 1
                 continue
         # The branch is done: on to the next one, up past all that have no second half left.
         while slot & 1 == 0 or slot + 1 >= size:
             if slot == 0:
-                return ahead
+                return
             slot = (slot - 1) >> 1
         slot += 1
-    return ahead
 
 
 def page(
-    yard: Yard,
     queue: Queue,
     choice: Choice,
     offset: i64,
@@ -194,7 +175,7 @@ def page(
         return []
     # As many as there are: so the search ends with the last of them.
     limit = min(limit, count - offset)
-    roster = roster_of(yard, queue)
+    roster = roster_of(queue)
     if not choice.with_prioritized:
         return roster.page(choice.states, offset, limit, oldest_first=oldest_first)
     return _sifted_page(roster, choice, offset, limit, oldest_first=oldest_first)
@@ -227,21 +208,29 @@ def select(jobs: list[Job], offset: i64, limit: i64, *, oldest_first: bool) -> l
     if start == end:
         return []
     if oldest_first:
-        chosen = heapq.nsmallest(end, jobs, key=_seq_of)
+        chosen = heapq.nsmallest(end, jobs, key=seq_of)
     else:
-        chosen = heapq.nlargest(end, jobs, key=_seq_of)
+        chosen = heapq.nlargest(end, jobs, key=seq_of)
     return chosen[start:]
 
 
-def _seq_of(job: Job) -> int:
+def seq_of(job: Job) -> int:
+    """Return the seq of a job, to put jobs in order by."""
     return job.key
 
 
-def roster_of(yard: Yard, queue: Queue) -> Roster:
-    """Return the roster of a queue; the first time all jobs of the yard are looked through."""
+def roster_of(queue: Queue) -> Roster:
+    """Return the jobs of a queue by seq, which are put in order the first time.
+
+    A queue that has become long has one: so that is never much work.
+    """
     roster = queue.roster
     if roster is None:
-        # Ids rise with the seq, so no order has to be made.
-        roster = Roster([job for job in yard.jobs.all() if job.queue is queue])
+        roster = Roster(sorted(jobs_in(queue, ALL_STATES), key=seq_of))
         queue.roster = roster
     return roster
+
+
+def is_long(queue: Queue) -> bool:
+    """Tell whether a queue holds so many jobs that it has a roster, asked for or not."""
+    return queue.jobs_count() > FEW

@@ -44,7 +44,7 @@ from jobyard.model.log import (
     next_alive,
 )
 from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
-from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic import BARRED, DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
 # Records whose time is over are let go of this often when nobody reads or appends.
 TRIM_MS: Final = 1000
@@ -84,6 +84,20 @@ def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
 # -- topics --------------------------------------------------------------------------------------
 
 
+def bar(yard: Yard, name: str) -> None:
+    """Let a queue take no jobs: its name is that of a log now. One that has jobs goes on."""
+    queue = yard.queues.get(name)
+    if queue is not None and queue.config is None and queue.jobs_count() == 0:
+        queue.config = BARRED
+
+
+def unbar(yard: Yard, name: str) -> None:
+    """Let a queue take jobs again: there is no log of that name any more."""
+    queue = yard.queues.get(name)
+    if queue is not None and queue.config is BARRED:
+        queue.config = None
+
+
 def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopic:
     """Return the log of that name, or make it; YardFull on a full disk."""
     known = yard.logs.get(name)
@@ -103,7 +117,7 @@ def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopi
     else:
         log.incarnation = yard.stamp(now_ms)
     yard.logs[name] = log
-    yard.bar(name)
+    bar(yard, name)
     return log
 
 
@@ -158,7 +172,7 @@ def drop_log(
         log.batch = journal.open_number
         yard.log_numbers.pop(log.number, None)
     del yard.logs[log.name]
-    yard.unbar(log.name)
+    unbar(yard, log.name)
     log.is_dropped = True
     if log.alarm is not None:
         yard.disarm(log.alarm)

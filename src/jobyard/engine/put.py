@@ -10,6 +10,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.bus import DUPLICATED, Event
 from jobyard.engine.floors import floors_room, remember_floors
+from jobyard.engine.lists import is_long, roster_of
 from jobyard.engine.take import let_go, offer
 from jobyard.engine.yard import POLICIES_MAX, Yard
 from jobyard.errors import NameTaken, StorageFull, YardFull
@@ -297,6 +298,8 @@ def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
         journal.append_put(job, body)
     yard.bodies.keep(job)
     yard.apply_put(job, state)
+    if job.id & 511 == 0 and queue.roster is None and is_long(queue):
+        roster_of(queue)
     queue.total_count += 1
     yard.counters.at(i64(family), i64(family)).put += 1
     if yard.bus.is_on:

@@ -15,6 +15,7 @@ from jobyard.engine.claims import resume_leases
 from jobyard.engine.events import recall_history
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.log_replay import LogReplay
+from jobyard.engine.logs import bar
 from jobyard.engine.registry import load_entries
 from jobyard.engine.routers import load_routers
 from jobyard.engine.settling import settle
@@ -479,7 +480,7 @@ class Replay:
         resume_leases(yard, self._now_ms)
         self._logs.finish(self._now_ms, is_clean=self._clean_at + 1 == self.records_count)
         for log in yard.logs:
-            yard.bar(log)
+            bar(yard, log)
         load_routers(yard, self._now_ms)
         if self._journal.history.is_on:
             recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)

@@ -19,7 +19,8 @@ from mypy_extensions import i64
 
 from jobyard.engine import claims
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.claim_setup import roster_of, stock_of
+from jobyard.engine.claim_setup import stock_of
+from jobyard.engine.lists import roster_of
 from jobyard.engine.log_read import Rows, rows_after
 from jobyard.engine.router_delivery import copy_of, deliver
 from jobyard.engine.tasks import Task

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from jobyard.engine.shelving import line_up, settle_lanes, stand, use_slot
+from jobyard.engine.lists import is_long, roster_of
+from jobyard.engine.shelving import count_ahead, line_up, settle_lanes, stand, use_slot
 from jobyard.engine.yard import Yard, come_due
 from jobyard.model.extra import Outcome
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, READY, Job
@@ -44,12 +45,18 @@ def settle(yard: Yard, now_ms: i64) -> None:
     for outcome in resting:
         yard.stand_at_rest(outcome.job, outcome)
     for queue in yard.queues.values():
-        queue.ready.heapify()
-        queue.delayed.heapify()
-        if queue.rules is not None:
-            settle_lanes(yard, queue, now_ms)
-        if queue.delayed.items:
-            yard.arm(queue, queue.delayed.items[0].sort_key)
+        _settle_queue(yard, queue, now_ms)
+
+
+def _settle_queue(yard: Yard, queue: "Queue", now_ms: i64) -> None:
+    queue.ready.heapify()
+    queue.delayed.heapify()
+    if queue.rules is not None:
+        settle_lanes(yard, queue, now_ms)
+    if queue.delayed.items:
+        yard.arm(queue, queue.delayed.items[0].sort_key)
+    if is_long(queue):
+        roster_of(queue)
 
 
 def _recall(yard: Yard, job: Job) -> None:
@@ -92,6 +99,8 @@ def _settle_ready(yard: Yard, job: Job) -> None:
     if job.rank < URGENT_RANK:
         queue.urgent_count += 1
         yard.urgent_count += 1
+        if job.rank < 0:
+            count_ahead(yard, queue, 1)
 
 
 def _ending_of(outcome: Outcome) -> int:

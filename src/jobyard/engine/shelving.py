@@ -34,12 +34,20 @@ def stand(yard: Yard, job: Job) -> None:
         if job.rank < URGENT_RANK:
             queue.urgent_count += 1
             yard.urgent_count += 1
+            if job.rank < 0:
+                count_ahead(yard, queue, 1)
         return
     shelves = shelves_of(queue)
     shelves.heap(i64(job.shelf)).push(job)
     queue.held_count += 1
     if job.shelf == STAGED:
         shelves.staged_count += 1
+
+
+def count_ahead(yard: Yard, queue: Queue, by: i64) -> None:
+    """Count ready jobs with a priority: a rank below 0; in a group, where they rise, above."""
+    queue.ahead_count += by
+    yard.ahead_count += by
 
 
 def step_down(yard: Yard, job: Job) -> None:
@@ -50,6 +58,8 @@ def step_down(yard: Yard, job: Job) -> None:
         if job.rank < URGENT_RANK:
             queue.urgent_count -= 1
             yard.urgent_count -= 1
+            if job.rank < 0:
+                count_ahead(yard, queue, -1)
         return
     shelves = shelves_of(queue)
     shelves.heap(i64(job.shelf)).remove(job)

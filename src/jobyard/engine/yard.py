@@ -17,7 +17,16 @@ from jobyard.engine.counters import Counters
 from jobyard.engine.errors import Errors
 from jobyard.engine.names import Names
 from jobyard.engine.onlookers import Onlookers
-from jobyard.engine.shelving import advance, leave_line, line_up, rejoin, stand, step_down, use_slot
+from jobyard.engine.shelving import (
+    advance,
+    count_ahead,
+    leave_line,
+    line_up,
+    rejoin,
+    stand,
+    step_down,
+    use_slot,
+)
 from jobyard.engine.tasks import Tasks
 from jobyard.engine.waits import Waits
 from jobyard.errors import YardFull
@@ -59,7 +68,6 @@ from jobyard.model.queue import Book, Holder, Lease, Queue
 from jobyard.model.router import Routers
 from jobyard.model.shelves import STAGED, STREAM
 from jobyard.model.side import SideTable
-from jobyard.model.topic import BARRED
 
 if TYPE_CHECKING:
     from jobyard.engine.alarm import Keeper
@@ -81,7 +89,7 @@ POLICIES_MAX: Final = 4096
 class Yard:
     """Everything that is remembered while the server runs."""
 
-    def __init__(self, journal: Journal, bodies: Bodies) -> None:
+    def __init__(self, journal: Journal, bodies: Bodies) -> None:  # noqa: PLR0915  all tables
         self.journal = journal
         self.bodies = bodies
         self.jobs = Pages()
@@ -124,6 +132,7 @@ class Yard:
         self.kept: list[Job] = []
         self.ready_count: i64 = 0
         self.urgent_count: i64 = 0
+        self.ahead_count: i64 = 0
         self.delayed_count: i64 = 0
         self.leased_count: i64 = 0
         self.dead_count: i64 = 0
@@ -182,18 +191,6 @@ class Yard:
         """Take an item out of the timers."""
         if item.pos >= 0:
             self.timers.remove(item)
-
-    def bar(self, name: str) -> None:
-        """Let a queue take no jobs: its name is that of a log now. One that has jobs goes on."""
-        queue = self.queues.get(name)
-        if queue is not None and queue.config is None and queue.jobs_count() == 0:
-            queue.config = BARRED
-
-    def unbar(self, name: str) -> None:
-        """Let a queue take jobs again: there is no log of that name any more."""
-        queue = self.queues.get(name)
-        if queue is not None and queue.config is BARRED:
-            queue.config = None
 
     # -- what records do ----------------------------------------------------------------------
 
@@ -425,6 +422,8 @@ class Yard:
                 rules.ring.append(group)
             group.ready.push(job)
             queue.held_count += 1
+            if job.rank > 0:
+                count_ahead(self, queue, 1)
             return
         if job.family == GLIDE and (job.shelf != STREAM or lane_of(extra) is not None):
             self._make_shelved(job, extra)
@@ -433,6 +432,8 @@ class Yard:
         if job.rank < URGENT_RANK:
             queue.urgent_count += 1
             self.urgent_count += 1
+            if job.rank < 0:
+                count_ahead(self, queue, 1)
 
     def _make_shelved(self, job: Job, extra: Extra | None) -> None:
         lane = lane_of(extra)
@@ -545,6 +546,8 @@ class Yard:
             group = extra.group
             group.ready.remove(job)
             queue.held_count -= 1
+            if job.rank > 0:
+                count_ahead(self, queue, -1)
             if not group.ready.items:
                 rules = queue.rules
                 assert rules is not None
@@ -562,6 +565,8 @@ class Yard:
         if job.rank < URGENT_RANK:
             queue.urgent_count -= 1
             self.urgent_count -= 1
+            if job.rank < 0:
+                count_ahead(self, queue, -1)
 
     def next_timer_ms(self) -> i64:
         """Return when the next timer is due, or NEVER_MS."""

@@ -151,7 +151,7 @@ class Waiter(Item):
 class Queue(Item):
     """One queue, whatever its doors call it. `sort_key` is its next timer."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str) -> None:  # noqa: PLR0915  all that a queue is
         super().__init__(0, NEVER_MS, 0)
         self.name: str = name
         # Number in the journal; 0 until a record first names the queue.
@@ -195,6 +195,8 @@ class Queue(Item):
         # Shared with whatever queue has this name later.
         self.meters: Meters | None = None
         self.urgent_count: i64 = 0
+        # Ready jobs with a priority.
+        self.ahead_count: i64 = 0
         # Ready jobs that stand in the line of their group or lane, or on another shelf.
         self.held_count: i64 = 0
         self.users_count: i64 = 0

@@ -3,6 +3,7 @@
 Checks who may, then leaves the change to a verb of the engine, and that of many jobs to a task.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -36,6 +37,7 @@ from jobyard.engine.queues import (
     settings_of,
     stop_counting,
 )
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import UNKNOWN
@@ -75,6 +77,7 @@ from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import created_ms, ids_value, state_text
 from jobyard.wire.msgpack_read import Fields
+from jobyard.wire.msgpack_write import Raw, encode
 from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
 from jobyard.wire.payload import to_json, to_raw
 
@@ -83,6 +86,8 @@ WAIT_MS_MAX: Final = 600_000
 RATE_MS_DEFAULT: Final = 1000
 CLEAN_LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 1 << 31
+# What it takes to tell of a queue, in jobs looked at.
+ROW_UNITS: Final = 8
 
 # What a name may have beside letters and digits.
 _SIGNS: Final = str.maketrans("", "", "_-.:")
@@ -284,23 +289,51 @@ def tell_paused(session: BunqueueSession, request: Request) -> Answer:
     return {"paused": queue is not None and is_paused(queue, request.now_ms)}
 
 
-def list_queues(session: BunqueueSession, request: Request) -> Answer:
+def list_queues(session: BunqueueSession, request: Request) -> Answer | None:
     """List the queues that hold a job or for which something is set."""
-    queues: list[object] = []
-    for name, queue in session.yard.queues.items():
-        if is_listed(queue):
-            queues.append(
-                {
-                    "name": name,
-                    "waiting": int(count_of(queue, READY)),
-                    "delayed": int(count_of(queue, DELAYED)),
-                    "active": int(count_of(queue, LEASED)),
-                    "completed": int(count_of(queue, DONE)),
-                    "failed": int(count_of(queue, DEAD)),
-                    "paused": is_paused(queue, request.now_ms),
-                }
-            )
-    return {"queues": queues}
+    rows = Rows(session.yard, _queue_row, request.now_ms)
+    return session.begin(request, rows, lambda: {"queues": rows.rows})
+
+
+def _queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "waiting": int(count_of(queue, READY)),
+        "delayed": int(count_of(queue, DELAYED)),
+        "active": int(count_of(queue, LEASED)),
+        "completed": int(count_of(queue, DONE)),
+        "failed": int(count_of(queue, DEAD)),
+        "paused": is_paused(queue, now_ms),
+    }
+
+
+# Tells of a queue in a list of them.
+RowOf = Callable[[Queue, i64], dict[str, object]]
+
+
+@final
+class Rows(Task):
+    """Tells of all queues there are for a client, each as it is when its turn comes."""
+
+    def __init__(self, yard: Yard, row_of: RowOf, now_ms: i64) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._yard = yard
+        self._names: list[str] = list(yard.queues)
+        self._names.reverse()
+        self._row_of: RowOf = row_of
+        self._now_ms: i64 = now_ms
+        self.rows: list[object] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Tell of some."""
+        done: i64 = 0
+        while done < most and self._names:
+            queue = self._yard.queues.get(self._names.pop())
+            done += ROW_UNITS
+            if queue is not None and is_listed(queue):
+                self.rows.append(Raw(encode(self._row_of(queue, self._now_ms))))
+        return done
 
 
 def is_listed(queue: Queue) -> bool:

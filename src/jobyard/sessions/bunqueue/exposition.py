@@ -3,12 +3,13 @@
 No backups are made, so they are told as switched off; the heap is all the memory there is.
 """
 
+from itertools import islice
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from jobyard import __version__
-from jobyard.engine.lists import count_of, prioritized_count
+from jobyard.engine.lists import count_of
 from jobyard.engine.schedule import crons_of
 from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from jobyard.sessions.bunqueue.door import BunqueueDoor
@@ -104,8 +105,8 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
 def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
     yard = door.yard
     text.gauge("bunqueue_jobs_waiting", "Jobs that are ready.", float(yard.ready_count))
-    prioritized = sum(float(prioritized_count(queue)) for queue in yard.queues.values())
-    text.gauge("bunqueue_jobs_prioritized", "Those among them with a priority.", prioritized)
+    ahead = float(yard.ahead_count)
+    text.gauge("bunqueue_jobs_prioritized", "Those among them with a priority.", ahead)
     text.gauge("bunqueue_jobs_delayed", "Jobs that are delayed.", float(yard.delayed_count))
     text.gauge("bunqueue_jobs_active", "Jobs that run.", float(yard.leased_count))
     text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
@@ -223,7 +224,7 @@ def _tell_guard(text: _Text, guard: Guard) -> None:
 
 def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
     queues = door.yard.queues
-    shown = list(queues.values())[:QUEUES_SHOWN]
+    shown = list(islice(queues.values(), QUEUES_SHOWN))
     for word, state in _STATES:
         name = f"bunqueue_queue_jobs_{word}"
         text.begin(name, "gauge", f"Jobs of one queue, {word}.")
@@ -234,7 +235,7 @@ def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
     text.begin(name, "gauge", "Jobs of one queue, waiting with a priority.")
     for queue in shown:
         label = label_text(queue.name)
-        text.lines.append(f'{name}{{queue="{label}"}} {int(prioritized_count(queue))}')
+        text.lines.append(f'{name}{{queue="{label}"}} {int(queue.ahead_count)}')
     text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
     text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))
 

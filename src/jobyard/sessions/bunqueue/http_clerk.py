@@ -10,8 +10,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.tasks import Starter, Task
 from jobyard.model.job import MSGPACK
 from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.http_json import JsonTask
 from jobyard.sessions.bunqueue.session import FRAME_SIZE_MAX, STORAGE_FULL, BunqueueSession
 from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.session import Peer
@@ -22,6 +24,10 @@ from jobyard.wire.payload import NO_JSON, parse_request, to_json
 
 # More than are ever busy at once without waiting.
 POOL_MAX: Final = 16
+# A longer answer is shown in slices.
+JSON_AT_ONCE: Final = 64 << 10
+# How an answer begins that is no refusal.
+_OK: Final = b"\xa2ok\xc3"
 SHUTTING_DOWN: Final = "Server is shutting down"
 
 # Makes an answer that HTTP gives in another shape.
@@ -49,7 +55,7 @@ def refusal_status(error: str, otherwise: i64) -> i64:
 
 
 @final
-class Errand(Pending):
+class Errand(Pending, Starter):
     """A call whose command may wait."""
 
     def __init__(
@@ -60,6 +66,8 @@ class Errand(Pending):
         self._call = call
         self._refused = refused
         self._show = show
+        # The answer on its way to JSON, if it is long.
+        self._making: JsonTask | None = None
 
     def settle(self) -> bool:
         """Answer the call if the command is answered; False if it waits."""
@@ -76,6 +84,10 @@ class Errand(Pending):
 
     def _reply(self, answer: bytes) -> None:
         call = self._call
+        if len(answer) > JSON_AT_ONCE and self._show is None and answer[1:5] == _OK:
+            # Nobody reads through a long answer at once.
+            self._make(answer)
+            return
         fields = read_fields(answer, 0, len(answer))
         assert fields is not None
         if not fields.is_true(b"ok"):
@@ -84,14 +96,38 @@ class Errand(Pending):
         elif self._show is None:
             call.answer(200, to_json(MSGPACK, answer))
         else:
-            call.answer(200, json_of(self._show(fields)))
+            shown = encode(self._show(fields))
+            if len(shown) > JSON_AT_ONCE:
+                self._make(shown)
+            else:
+                call.answer(200, to_json(MSGPACK, shown))
+
+    def _make(self, answer: bytes) -> None:
+        """Answer once a long answer is JSON."""
+        task = JsonTask(answer)
+        call = self._call
+        if self._clerks.door.yard.tasks.begin(task, self, call.now_ms):
+            call.answer(200, task.json())
+        else:
+            self._making = task
+            call.wait(self)
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Answer: it is JSON now."""
+        assert isinstance(task, JsonTask)
+        self._making = None
+        self._call.answer(200, task.json())
 
     def hurry(self, now_ms: i64) -> None:
         """Let the command answer with what there is."""
-        self._clerk.session.half_close(now_ms)
+        if self._making is None:
+            self._clerk.session.half_close(now_ms)
 
     def gone(self, now_ms: i64) -> None:
         """Let nothing wait for somebody who left."""
+        if self._making is not None:
+            self._clerks.door.yard.tasks.leave(self._making)
+            return
         self._clerk.errand = None
         self._clerk.leave(now_ms)
 

@@ -7,6 +7,7 @@ Nothing is sent before it is on disk.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, final
 
 from mypy_extensions import i64, trait
@@ -14,14 +15,16 @@ from mypy_extensions import i64, trait
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.bus import PUSHED, Event, Listener
 from jobyard.engine.schedule import crons_of
+from jobyard.engine.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.bunqueue.door import Answer
-from jobyard.sessions.bunqueue.http_asides import asides_of
+from jobyard.sessions.bunqueue.http_asides import Told, asides_of
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of
-from jobyard.sessions.bunqueue.http_lookout import Lookout
+from jobyard.sessions.bunqueue.http_lookout import Glance, Lookout
 from jobyard.sessions.bunqueue.http_news import event_name, news_of
 from jobyard.sessions.bunqueue.http_pages import memory_of, part
 from jobyard.sessions.bunqueue.http_table import data_of
+from jobyard.sessions.bunqueue.monitor import DASHBOARD_QUEUES, Names, queue_row
 from jobyard.sessions.bunqueue.onlooker import Onlooker
 from jobyard.sessions.bunqueue.registry import new_uuid
 from jobyard.sessions.bunqueue.request import Request
@@ -31,10 +34,12 @@ from jobyard.wire import sse
 
 RING_SIZE: Final = 1000
 COUNTS_MS: Final = 10
-# Jobs with a priority are counted one by one, and every queue is asked: so many of them are worth
-# another millisecond of rest, that counting takes a small part of all time.
-JOBS_PER_MS: Final = 500
+# Every queue is asked: so many of them are worth another millisecond of rest, that counting takes a
+# small part of all time; and no more are asked at once.
 QUEUES_PER_MS: Final = 5
+COUNTS_MAX: Final = 100
+# What it takes to tell of something, in jobs looked at.
+TELL_UNITS: Final = 10
 # Statistics are told with every beat, health with every second, all else with every sixth.
 BEAT_MS: Final = 5000
 HEALTH_BEATS: Final = 2
@@ -147,6 +152,7 @@ class Hub(Listener, Onlooker):
         self._uncounted: dict[str, None] = {}
         self._counts_ms: i64 = COUNTS_MS
         self._beats: i64 = 0
+        self._is_beating: bool = False
         self._counting = HubAlarm(self._tell_counts)
         self._beating = HubAlarm(self._beat)
         self._lingering = HubAlarm(self._stop_listening)
@@ -259,33 +265,45 @@ class Hub(Listener, Onlooker):
     # -- what is told from time to time --------------------------------------------------------
 
     def _tell_counts(self, now_ms: int) -> None:
-        names = list(self._uncounted)
-        self._uncounted.clear()
-        looked_at: i64 = 0
+        names = list(islice(self._uncounted, COUNTS_MAX))
+        for name in names:
+            del self._uncounted[name]
         for name in names:
             answer, _batch = self._clerks.ask({"cmd": "GetJobCounts", "queue": name}, now_ms)
             if not answer.is_true(b"ok"):
                 # Other doors have names for queues that no command of this one can say.
                 continue
             counts = part(answer, b"counts")
-            prioritized = counts["prioritized"]
-            assert isinstance(prioritized, int)
-            looked_at += prioritized
             told: dict[str, object] = {"queue": name}
             told.update((word, counts[word]) for word in _COUNTED)
             self._tell_once("queue:counts", told, now_ms)
-        rest_ms: i64 = looked_at // JOBS_PER_MS + len(names) // QUEUES_PER_MS
-        self._counts_ms = max(COUNTS_MS, rest_ms)
+        self._counts_ms = max(COUNTS_MS, len(names) // QUEUES_PER_MS)
+        if self._uncounted:
+            self._yard.arm(self._counting, now_ms + self._counts_ms)
 
     def _beat(self, now_ms: int) -> None:
         self._yard.arm(self._beating, now_ms + BEAT_MS)
+        if self._is_beating:
+            # With very many queues one takes longer than the time between two.
+            return
         self._beats += 1
+        self._is_beating = True
+        glance = self._lookout.glance(now_ms) if self._beats % HEALTH_BEATS == 0 else None
+        beat = Beat(self, Names(self._yard), glance)
+        self._yard.tasks.begin(beat, None, now_ms)
+
+    def end_beat(self) -> None:
+        """Let the next one come."""
+        self._is_beating = False
+
+    def tell_beat(self, names: list[str], now_ms: i64, *, is_health_told: bool) -> None:
+        """Tell how everything is: all queues were looked at."""
+        if not self._audience:
+            return
         overview = data_of(self._clerks.ask({"cmd": "DashboardOverview"}, now_ms)[0])
-        self._tell_once("stats:snapshot", self._statistics(overview, now_ms), now_ms)
-        if self._beats % HEALTH_BEATS == 0:
+        self._tell_once("stats:snapshot", self._statistics(overview, names, now_ms), now_ms)
+        if is_health_told:
             self._tell_once("health:status", self._health(overview, now_ms), now_ms)
-            for name, fields in self._lookout.look(now_ms):
-                self._spread(self._keep(name, fields, now_ms))
         if self._beats % STORAGE_BEATS == 0:
             storage = overview["storage"]
             assert isinstance(storage, dict)
@@ -295,15 +313,21 @@ class Hub(Listener, Onlooker):
             for one in list(self._audience):
                 one.beat(now_ms)
 
-    def _statistics(self, overview: dict[str, object], now_ms: i64) -> dict[str, object]:
+    def _statistics(
+        self, overview: dict[str, object], names: list[str], now_ms: i64
+    ) -> dict[str, object]:
         told: dict[str, object] = {}
         for key in ("stats", "throughput"):
             values = overview[key]
             assert isinstance(values, dict)
             told.update(values)
-        rows = data_of(self._clerks.ask({"cmd": "DashboardQueues"}, now_ms)[0])["queues"]
-        assert isinstance(rows, list)
-        told["queues"] = {row["name"]: {word: row[word] for word in _SHOWN} for row in rows}
+        queues: dict[str, object] = {}
+        for name in names[:DASHBOARD_QUEUES]:
+            queue = self._yard.queues.get(name)
+            if queue is not None:
+                row = queue_row(queue, now_ms)
+                queues[name] = {word: row[word] for word in _SHOWN}
+        told["queues"] = queues
         workers = overview["workers"]
         assert isinstance(workers, dict)
         told["workers"] = {"total": workers["total"], "active": workers["active"]}
@@ -322,6 +346,47 @@ class Hub(Listener, Onlooker):
             "memory": memory_of(self._clerks),
             "connections": {"ws": int(door.sockets_count), "sse": int(door.streams_count)},
         }
+
+
+@final
+class Beat(Task):
+    """What is told from time to time, of however many queues."""
+
+    def __init__(self, hub: Hub, names: Names, glance: Glance | None) -> None:
+        super().__init__()
+        self._hub = hub
+        self._names: Names | None = names
+        self._glance: Glance | None = glance
+        self._is_health_told: bool = glance is not None
+        self._told: list[Told] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Look at some queues, or tell of some."""
+        done: i64 = 0
+        names = self._names
+        if names is not None:
+            done = names.step(most, now_ms)
+            if done >= most:
+                return done
+            self._names = None
+            self._hub.tell_beat(names.names, now_ms, is_health_told=self._is_health_told)
+        glance = self._glance
+        if glance is not None:
+            left = most - done
+            looked = glance.step(left, now_ms)
+            done += looked
+            if looked >= left:
+                return done
+            self._glance = None
+            self._told = glance.tell()
+            self._told.reverse()
+        while self._told and done < most:
+            name, fields = self._told.pop()
+            self._hub.noted(name, fields, now_ms)
+            done += TELL_UNITS
+        if done < most:
+            self._hub.end_beat()
+        return done
 
 
 # -- /events -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.tasks import Task
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.http_asides import Told
 
@@ -46,32 +47,17 @@ class Lookout:
         self._queues.discard(queue)
         return True
 
-    def look(self, now_ms: i64) -> list[Told]:
-        """Return what is worth a word."""
-        return self._gone() + self._resting(now_ms) + self._busy(now_ms)
+    def glance(self, now_ms: i64) -> "Glance":
+        """Return the work of looking around; it tells what is worth a word."""
+        return Glance(self, self._door, self._queues, self._idle, now_ms)
 
-    def _gone(self) -> list[Told]:
-        queues = self._door.yard.queues
-        gone = [name for name in self._queues if name not in queues]
+    def seen(self, gone: list[str], idle: dict[str, int]) -> None:
+        """Remember what a look around has found."""
         self._queues.difference_update(gone)
-        return [("queue:removed", {"queue": name}) for name in sorted(gone)]
+        self._idle = idle
 
-    def _resting(self, now_ms: i64) -> list[Told]:
-        told: list[Told] = []
-        before = self._idle
-        self._idle = {}
-        for name, queue in self._door.yard.queues.items():
-            if queue.ready.items or queue.leased.items or queue.held_count > 0:
-                continue
-            since_ms = before.get(name, int(now_ms))
-            if now_ms - since_ms >= IDLE_MS:
-                seconds = int((now_ms - since_ms) // 1000)
-                told.append(("queue:idle", {"queue": name, "idleSeconds": seconds}))
-            else:
-                self._idle[name] = since_ms
-        return told
-
-    def _busy(self, now_ms: i64) -> list[Told]:
+    def busy(self, now_ms: i64) -> list[Told]:
+        """Return which workers have no rest."""
         told: list[Told] = []
         before = self._overloaded
         self._overloaded = {}
@@ -88,3 +74,60 @@ class Lookout:
             fields["overloadedSeconds"] = int((now_ms - since_ms) // 1000)
             told.append(("worker:overloaded", fields))
         return told
+
+
+@final
+class Glance(Task):
+    """One look around, at some queues at a time."""
+
+    def __init__(
+        self,
+        lookout: Lookout,
+        door: BunqueueDoor,
+        known: set[str],
+        idle: dict[str, int],
+        now_ms: i64,
+    ) -> None:
+        super().__init__()
+        self._lookout = lookout
+        self._yard = door.yard
+        self._known: list[str] = list(known)
+        self._names: list[str] = list(door.yard.queues)
+        self._before = idle
+        self._idle: dict[str, int] = {}
+        self._gone: list[str] = []
+        self._now_ms: i64 = now_ms
+        self._resting: list[Told] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  all are told as of one moment
+        """Look at some."""
+        done: i64 = 0
+        queues = self._yard.queues
+        while done < most and (self._known or self._names):
+            done += 1
+            if self._known:
+                name = self._known.pop()
+                if name not in queues:
+                    self._gone.append(name)
+            else:
+                self._look_at(self._names.pop())
+        return done
+
+    def _look_at(self, name: str) -> None:
+        queue = self._yard.queues.get(name)
+        if queue is None or queue.ready.items or queue.leased.items or queue.held_count > 0:
+            return
+        since_ms = self._before.get(name, int(self._now_ms))
+        if self._now_ms - since_ms >= IDLE_MS:
+            seconds = int((self._now_ms - since_ms) // 1000)
+            self._resting.append(("queue:idle", {"queue": name, "idleSeconds": seconds}))
+        else:
+            self._idle[name] = since_ms
+
+    def tell(self) -> list[Told]:
+        """Return what is worth a word; there is no more to look at."""
+        gone = sorted(name for name in self._gone if name not in self._yard.queues)
+        self._resting.reverse()
+        self._lookout.seen(gone, self._idle)
+        removed: list[Told] = [("queue:removed", {"queue": name}) for name in gone]
+        return removed + self._resting + self._lookout.busy(self._now_ms)

@@ -9,7 +9,7 @@ from typing import Final, final
 from jobyard.sessions.bunqueue.exposition import VERSION
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of, refusal_status
 from jobyard.sessions.bunqueue.http_table import data_of, whole
-from jobyard.sessions.bunqueue.monitor import prioritized_total, storage_value
+from jobyard.sessions.bunqueue.monitor import storage_value
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.msgpack_read import Fields
@@ -143,7 +143,7 @@ def stats(clerks: Clerks, call: Call) -> None:
     assert isinstance(rates, dict)
     assert isinstance(crons, list)
     now.update(rates)
-    now["prioritized"] = prioritized_total(clerks.door.yard)
+    now["prioritized"] = int(clerks.door.yard.ahead_count)
     now["cronJobs"] = len(crons)
     now["cronPending"] = sum(1 for cron in crons if cron["nextRun"] is not None)
     # Under the name of the original too.

@@ -5,12 +5,16 @@ Everything told is true of this server. Names of the original for things that do
 for the nearest thing where it cannot: the database is the journal.
 """
 
-from typing import Final
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.lists import Choice, count_of, page, prioritized_count
+from jobyard.engine.lists import Choice, count_of, page
 from jobyard.engine.schedule import crons_of
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.extra import Outcome
@@ -24,7 +28,7 @@ from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.exposition import VERSION, prometheus_text
 from jobyard.sessions.bunqueue.ids import id_text
 from jobyard.sessions.bunqueue.progress import progress_number
-from jobyard.sessions.bunqueue.query import get_counts_per_priority, get_job_counts, is_paused
+from jobyard.sessions.bunqueue.query import Priorities, get_job_counts, is_paused
 from jobyard.sessions.bunqueue.registry import worker_stats, worker_value
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.schedules import cron_value
@@ -41,6 +45,9 @@ SAMPLE_JOBS: Final = 20
 DASHBOARD_QUEUES: Final = 1000
 DASHBOARD_JOBS: Final = 50
 PREVIEW_JOBS: Final = 10
+# Names that are put in order at once; what it takes to look at one, in jobs looked at.
+RUN: Final = 100
+NAME_UNITS: Final = 4
 
 
 def hello(_session: BunqueueSession, request: Request) -> Answer:
@@ -103,14 +110,6 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
             "pullPerSec": rates["pullPerSec"],
         }
     }
-
-
-def prioritized_total(yard: Yard) -> int:
-    """Return how many of the ready jobs have a priority; this looks at each of them."""
-    total: i64 = 0
-    for queue in yard.queues.values():
-        total += prioritized_count(queue)
-    return int(total)
 
 
 def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
@@ -188,7 +187,7 @@ def recent_averages(door: BunqueueDoor) -> tuple[float, float]:
     waited: i64 = 0
     ran: i64 = 0
     count: i64 = 0
-    for queue in list(door.yard.queues.values())[:SAMPLE_QUEUES]:
+    for queue in islice(door.yard.queues.values(), SAMPLE_QUEUES):
         for item in reversed(queue.done.items[-SAMPLE_JOBS:]):
             assert isinstance(item, Outcome)
             if item.pos == 0 and item.started_ms > 0:
@@ -311,7 +310,7 @@ def queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
     return {
         "name": queue.name,
         "waiting": int(count_of(queue, READY)),
-        "prioritized": int(prioritized_count(queue)),
+        "prioritized": int(queue.ahead_count),
         "delayed": int(count_of(queue, DELAYED)),
         "active": int(count_of(queue, LEASED)),
         "waitingChildren": int(count_of(queue, BLOCKED)),
@@ -321,16 +320,55 @@ def queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
     }
 
 
-def dashboard_queues(session: BunqueueSession, request: Request) -> Answer:
+@final
+class Names(Task):
+    """The names of all queues there are for a client, in order; some at a time are put in order."""
+
+    def __init__(self, yard: Yard) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._yard = yard
+        self._left: list[str] = list(yard.queues)
+        self._runs: list[list[str]] = []
+        self._merged: Iterator[str] | None = None
+        self.names: list[str] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Look at some, or put some in order."""
+        done: i64 = 0
+        while done < most:
+            if self._left:
+                run = self._left[-RUN:]
+                del self._left[-RUN:]
+                done += NAME_UNITS * len(run)
+                queues = self._yard.queues
+                self._runs.append(
+                    sorted(name for name in run if name in queues and is_listed(queues[name]))
+                )
+            elif self._merged is None:
+                self._merged = heapq.merge(*self._runs)
+            else:
+                name = next(self._merged, "")
+                if not name:
+                    break
+                done += NAME_UNITS
+                self.names.append(name)
+        return done
+
+
+def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | None:
     """DashboardQueues: all queues in the order of their names, or a page of them."""
+    names = Names(session.yard)
+    return session.begin(request, names, lambda: _dashboard_queues(session, request, names.names))
+
+
+def _dashboard_queues(session: BunqueueSession, request: Request, names: list[str]) -> Answer:
     fields = request.fields
     limit = int(options.number(fields, b"limit", DASHBOARD_QUEUES, 0, DASHBOARD_QUEUES))
     offset = int(options.number(fields, b"offset", 0, 0, COUNT_MAX))
     queues = session.yard.queues
-    names = sorted(name for name, queue in queues.items() if is_listed(queue))
-    rows: list[object] = [
-        queue_row(queues[name], request.now_ms) for name in names[offset : offset + limit]
-    ]
+    page_of = [queues[name] for name in names[offset : offset + limit] if name in queues]
+    rows: list[object] = [queue_row(queue, request.now_ms) for queue in page_of]
     return {
         "data": {
             "queues": rows,
@@ -342,8 +380,18 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer:
     }
 
 
-def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
+def dashboard_queue(session: BunqueueSession, request: Request) -> Answer | None:
     """DashboardQueue: one queue, with its first dead jobs and, if asked for, others."""
+    queue = session.yard.queues.get(options.queue_name(request.fields))
+    if queue is None:
+        return _dashboard_queue(session, request, {})
+    task = Priorities(queue)
+    return session.begin(request, task, lambda: _dashboard_queue(session, request, task.counts()))
+
+
+def _dashboard_queue(
+    session: BunqueueSession, request: Request, priorities: dict[str, object]
+) -> Answer:
     fields = request.fields
     door = session.door
     name = options.queue_name(fields)
@@ -358,7 +406,7 @@ def dashboard_queue(session: BunqueueSession, request: Request) -> Answer:
         "name": name,
         "counts": counts,
         "paused": is_held,
-        "priorityCounts": get_counts_per_priority(session, request)["counts"],
+        "priorityCounts": priorities,
         "dlqPreview": [] if queue is None else _dead_preview(door, queue),
         "timestamp": float(door.wall_ms(request.now_ms)),
     }
@@ -389,7 +437,7 @@ def _summaries(door: BunqueueDoor, queue: Queue | None, state: i64, limit: i64) 
     if queue is None:
         return []
     choice = Choice(frozenset((int(state),)))
-    jobs = page(door.yard, queue, choice, 0, limit, oldest_first=True)
+    jobs = page(queue, choice, 0, limit, oldest_first=True)
     return [_summary(door, job) for job in jobs]
 
 

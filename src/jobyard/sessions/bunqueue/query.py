@@ -4,19 +4,29 @@ Says which words of the protocol mean which states. A ready job is `waiting`, an
 listed once more as `prioritized` if it has a priority, and as `paused` while its queue is.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in, page, prioritized_count
+from jobyard.engine.lists import (
+    ALL_STATES,
+    FEW,
+    Choice,
+    count_of,
+    jobs_in,
+    roster_of,
+    seq_of,
+)
 from jobyard.engine.queues import settings_of
+from jobyard.engine.tasks import Task
 from jobyard.errors import Refused
 from jobyard.model.extra import RESULT_LOST
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import named_job
-from jobyard.sessions.bunqueue.door import Answer, Command
+from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.sessions.bunqueue.request import Request
@@ -31,10 +41,16 @@ from jobyard.wire.msgpack import KIND_ABSENT, KIND_NIL
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw
 
+if TYPE_CHECKING:
+    from jobyard.model.roster import Roster
+
 LIST_LIMIT_DEFAULT: Final = 100
 NUMBER_MAX: Final = (1 << 53) - 1
 # A page ends early rather than make a frame that no client may receive.
-LIST_SIZE_MAX: Final = 48 << 20
+LIST_SIZE_MAX: Final = 16 << 20
+# Jobs of a long queue that are looked at together; what it takes to show one, in such looks.
+LOOKED_AT: Final = 256
+SHOW_UNITS: Final = 8
 
 STATES: Final[dict[str, int]] = {
     "waiting": READY,
@@ -124,7 +140,81 @@ def refuse_unless_active(job: Job) -> None:
 # -- the jobs of a queue -----------------------------------------------------------------------
 
 
-def get_jobs(session: BunqueueSession, request: Request) -> Answer:
+@final
+class Page(Task):
+    """Some of the chosen jobs in the order they came, without the first, as they are shown.
+
+    Of a long queue the roster is gone through by seqs: it changes between two slices.
+    """
+
+    def __init__(
+        self, door: BunqueueDoor, queue: Queue, choice: Choice, offset: i64, limit: i64
+    ) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._door = door
+        self._choice = choice
+        self._offset: i64 = offset
+        # As many as there are: so the search ends with the last of them.
+        self._left: i64 = min(limit, choice.count(queue) - offset)
+        self._roster: Roster | None = None
+        self._queue = queue
+        self._cursor: i64 = 0
+        self._found: list[Job] = []
+        self._oldest_first: bool = True
+        self.shown: list[object] = []
+        self._size: i64 = 0
+
+    def start(self, *, oldest_first: bool) -> None:
+        """Begin with the oldest, or with the newest."""
+        self._oldest_first = oldest_first
+        if self._choice.count(self._queue) > FEW:
+            self._roster = roster_of(self._queue)
+            self._cursor = 0 if oldest_first else NEVER_MS
+        else:
+            self._found = self._choice.jobs(self._queue)
+            self._found.sort(key=seq_of, reverse=oldest_first)
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Show some."""
+        done: i64 = 0
+        while done < most and self._left > 0:
+            if not self._found and not self._find():
+                break
+            job = self._found.pop()
+            done += 1
+            if job.state == GONE or not self._choice.has(job):
+                continue
+            if self._offset > 0:
+                self._offset -= 1
+                continue
+            self._left -= 1
+            value = job_value(self._door, job)
+            self._size += len(value.data)
+            if self._size > LIST_SIZE_MAX and self.shown:
+                self._left = 0
+                break
+            self.shown.append(value)
+            done += SHOW_UNITS
+        return done
+
+    def _find(self) -> bool:
+        """Get some more jobs to look at; False if there are none."""
+        roster = self._roster
+        if roster is None:
+            return False
+        if self._oldest_first:
+            self._found = roster.walk(self._cursor, LOOKED_AT)
+        else:
+            self._found = roster.back(self._cursor, LOOKED_AT)
+        if not self._found:
+            return False
+        self._cursor = self._found[len(self._found) - 1].key
+        self._found.reverse()
+        return True
+
+
+def get_jobs(session: BunqueueSession, request: Request) -> Answer | None:
     """List jobs, oldest first unless asked otherwise."""
     fields = request.fields
     name = options.queue_name(fields)
@@ -132,20 +222,11 @@ def get_jobs(session: BunqueueSession, request: Request) -> Answer:
     offset = options.number(fields, b"offset", 0, 0, NUMBER_MAX)
     limit = options.number(fields, b"limit", LIST_LIMIT_DEFAULT, 0, NUMBER_MAX)
     queue = session.yard.queues.get(name)
-    jobs: list[Job] = []
-    if queue is not None:
-        choice = chosen(queue, words, request.now_ms)
-        oldest_first = not fields.is_false(b"asc")
-        jobs = page(session.yard, queue, choice, offset, limit, oldest_first=oldest_first)
-    shown: list[object] = []
-    size: i64 = 0
-    for job in jobs:
-        value = job_value(session.door, job)
-        size += len(value.data)
-        if size > LIST_SIZE_MAX and shown:
-            break
-        shown.append(value)
-    return {"jobs": shown}
+    if queue is None:
+        return {"jobs": []}
+    listed = Page(session.door, queue, chosen(queue, words, request.now_ms), offset, limit)
+    listed.start(oldest_first=not fields.is_false(b"asc"))
+    return session.begin(request, listed, lambda: {"jobs": listed.shown})
 
 
 def state_words(fields: Fields) -> list[str] | None:
@@ -183,26 +264,59 @@ def get_job_counts(session: BunqueueSession, request: Request) -> Answer:
     for word, state in STATES.items():
         if word != "wait":
             counts[word] = 0 if queue is None else int(count_of(queue, state))
-    counts[PRIORITIZED] = 0 if queue is None else int(prioritized_count(queue))
+    counts[PRIORITIZED] = 0 if queue is None else int(queue.ahead_count)
     counts[PAUSED] = 0
     if queue is not None and is_paused(queue, request.now_ms):
         counts[PAUSED] = counts["waiting"]
     return {"counts": counts}
 
 
-def get_counts_per_priority(session: BunqueueSession, request: Request) -> Answer:
+@final
+class Priorities(Task):
+    """Counts jobs that wait or are delayed by their priority."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._jobs: list[Job] = []
+        self._roster: Roster | None = None
+        self._cursor: i64 = 0
+        if count_of(queue, READY) + count_of(queue, DELAYED) > FEW:
+            self._roster = roster_of(queue)
+        else:
+            self._jobs = jobs_in(queue, frozenset((READY, DELAYED)))
+        self._counts: dict[int, int] = {}
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Count some."""
+        done: i64 = 0
+        while done < most:
+            if not self._jobs and self._roster is not None:
+                self._jobs = self._roster.walk(self._cursor, LOOKED_AT)
+                if self._jobs:
+                    self._cursor = self._jobs[len(self._jobs) - 1].key
+            if not self._jobs:
+                break
+            job = self._jobs.pop()
+            done += 1
+            if job.state in (READY, DELAYED):
+                priority = int(shown_priority(job))
+                self._counts[priority] = self._counts.get(priority, 0) + 1
+        return done
+
+    def counts(self) -> dict[str, object]:
+        """Return how many there are of each priority, the least first."""
+        return {str(priority): self._counts[priority] for priority in sorted(self._counts)}
+
+
+def get_counts_per_priority(session: BunqueueSession, request: Request) -> Answer | None:
     """Count the jobs that wait or are delayed by their priority."""
     name = options.queue_name(request.fields)
     queue = session.yard.queues.get(name)
-    counts: dict[str, object] = {}
-    if queue is not None:
-        by_priority: dict[int, int] = {}
-        for job in jobs_in(queue, frozenset((READY, DELAYED))):
-            priority = int(shown_priority(job))
-            by_priority[priority] = by_priority.get(priority, 0) + 1
-        for priority in sorted(by_priority):
-            counts[str(priority)] = by_priority[priority]
-    return {"queue": name, "counts": counts}
+    if queue is None:
+        return {"queue": name, "counts": {}}
+    task = Priorities(queue)
+    return session.begin(request, task, lambda: {"queue": name, "counts": task.counts()})
 
 
 def count(session: BunqueueSession, request: Request) -> Answer:

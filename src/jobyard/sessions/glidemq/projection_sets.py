@@ -10,8 +10,8 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide
 from jobyard.engine.audience import waiting_repeats
-from jobyard.engine.claim_setup import roster_of
 from jobyard.engine.glide_flows import suspended_jobs
+from jobyard.engine.lists import roster_of
 from jobyard.engine.yard import Yard
 from jobyard.model.audience import Repeat
 from jobyard.model.extra import DROPPED, Outcome

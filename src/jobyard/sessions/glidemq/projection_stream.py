@@ -13,7 +13,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import glide
-from jobyard.engine.claim_setup import roster_of
+from jobyard.engine.lists import roster_of
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
 from jobyard.model.listing import Listing

@@ -137,7 +137,7 @@ class QueueProjections(Projections):
                 looked += 1
             jobs: list[Job] = []
             if _may_match_job(pattern, base):
-                jobs = roster_of(self._yard, queue).walk(seq, max(count - looked, 1))
+                jobs = roster_of(queue).walk(seq, max(count - looked, 1))
             for job in jobs:
                 _add_job(found, base, pattern, job)
                 seq = job.key

@@ -8,7 +8,8 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import claims
-from jobyard.engine.claim_setup import config_of, roster_of
+from jobyard.engine.claim_setup import config_of
+from jobyard.engine.lists import roster_of
 from jobyard.engine.logs import gap, gap_reason
 from jobyard.errors import TextDamaged
 from jobyard.journal.bodies import place_text

@@ -72,8 +72,8 @@ def _sum_bytes(door: TopicsDoor) -> i64:
     for log in door.yard.logs.values():
         found += log.bytes
     for queue in door.yard.queues.values():
-        # One without a roster was never used as a topic.
-        if queue.roster is not None:
+        # One without a roster was never used as a topic; one that is long has one in any case.
+        if queue.roster is not None and is_topic(queue):
             found += queue.roster.bytes
     return found
 

@@ -6,9 +6,10 @@ import pytest
 
 from jobyard.sessions.bunqueue.http_events import (
     BEAT_MS,
+    COUNTS_MAX,
     COUNTS_MS,
-    JOBS_PER_MS,
     LINGER_MS,
+    QUEUES_PER_MS,
     RING_SIZE,
     STREAMS_MAX,
 )
@@ -161,23 +162,36 @@ def test_a_webhook_that_is_switched_is_told(
 # -- from time to time -------------------------------------------------------------------------
 
 
-def test_counts_that_take_long_are_told_less_often(site: BareHttp, tcp: BareClient) -> None:
+def test_counts_of_many_queues_are_told_some_at_a_time(site: BareHttp, tcp: BareClient) -> None:
     source = EventSource(site)
-    jobs = [{"data": 1, "priority": 1}] * (JOBS_PER_MS * 3 * COUNTS_MS)
-    tcp.ok("PUSHB", queue="q", jobs=jobs)
+    for at in range(COUNTS_MAX + 20):
+        tcp.push(f"q{at}")
     site.tick(COUNTS_MS)
-    assert len(source.told("queue:counts")) == 1
-    tcp.push("q")
-    site.tick(2 * COUNTS_MS)
-    assert source.told("queue:counts") == []
-    site.tick(COUNTS_MS)
-    assert len(source.told("queue:counts")) == 1
-    tcp.ok("Drain", queue="q")
-    site.tick(3 * COUNTS_MS)
-    assert len(source.told("queue:counts")) == 1
+    assert len(source.told("queue:counts")) == COUNTS_MAX
+    site.tick(COUNTS_MAX // QUEUES_PER_MS)
+    assert len(source.told("queue:counts")) == 20
     tcp.push("q")
     site.tick(COUNTS_MS)
-    assert len(source.told("queue:counts")) == 1, "there is little to count again"
+    assert len(source.told("queue:counts")) == 1
+
+
+def test_a_beat_looks_at_few_queues_in_a_turn(site: BareHttp, tcp: BareClient) -> None:
+    source = EventSource(site)
+    for at in range(300):
+        tcp.push(f"q{at:03}")
+    site.tick(BEAT_MS - 1)
+    source.told("stats:snapshot")
+    site.yard.tasks.units_per_turn = 100
+    site.is_slow = True
+    site.slice()
+    site.tick(1)
+    assert source.told("stats:snapshot") == []
+    turns = 1
+    while site.slice():
+        turns += 1
+    assert turns > 10
+    (told,) = source.told("stats:snapshot")
+    assert list(told["queues"]) == [f"q{at:03}" for at in range(300)]
 
 
 def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BareClient) -> None:

@@ -1,5 +1,8 @@
 """Commands whose work is long: others are served meanwhile, and order is kept."""
 
+import pytest
+
+from jobyard.engine.lists import FEW
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
@@ -94,15 +97,55 @@ def test_who_has_sent_its_last_is_answered_before_the_end() -> None:
 
 
 def through(site: BareBunqueue, client: BareClient, cmd: str, **fields: object) -> Answer:
-    """Ask for something long; return its answer, after at least five turns."""
+    """Ask for something long; return its answer, after some turns."""
     number = client.send(cmd, queue="q", **fields)
     assert client.hear(number) is None, "it is not long"
-    assert finish(site) >= 5
+    assert finish(site) >= 4
     answer = client.hear(number)
     assert answer is not None
     assert answer.pop("ok") is True
     site.check()
     return answer
+
+
+@pytest.mark.parametrize("count", [JOBS, FEW + 600])
+def test_a_long_page_is_made_in_slices(count: int) -> None:
+    site, client = slow_site(count)
+    shown = [job["data"] for job in through(site, client, "GetJobs", limit=10**6)["jobs"]]
+    assert shown == list(range(count))
+    last = through(site, client, "GetJobs", offset=count - 90, limit=60, asc=False)["jobs"]
+    assert [job["data"] for job in last] == list(range(89, 29, -1))
+
+
+def test_a_page_goes_on_while_jobs_come_and_go() -> None:
+    site, client = slow_site(FEW + 600)
+    other = site.connect()
+    number = client.send("GetJobs", queue="q", limit=10**6)
+    taken = []
+    while site.slice():
+        taken.append(other.pull()["data"])
+        other.push("q", data="new")
+    answer = client.hear(number)
+    assert answer is not None
+    shown = [job["data"] for job in answer["jobs"]]
+    old = [one for one in shown if one != "new"]
+    assert old == sorted(set(old))
+    assert set(range(FEW + 600)) - set(taken) <= set(old)
+
+
+def test_priorities_are_counted_in_slices() -> None:
+    for count in (JOBS, FEW + 600):
+        site, client = slow_site(count)
+        client.push(priority=7)
+        assert through(site, client, "GetCountsPerPriority")["counts"] == {"0": count, "7": 1}
+
+
+def test_who_leaves_takes_a_reading_along() -> None:
+    site, client = slow_site()
+    client.send("GetJobs", queue="q", limit=10**6)
+    assert site.yard.tasks.count() == 1
+    client.close()
+    assert site.yard.tasks.count() == 0
 
 
 def buried(count: int = JOBS) -> tuple[BareBunqueue, BareClient]:
@@ -116,7 +159,7 @@ def buried(count: int = JOBS) -> tuple[BareBunqueue, BareClient]:
 def test_clean_removes_the_oldest_and_tells_which() -> None:
     site, client = slow_site()
     site.now_ms += 10
-    ids = [job["id"] for job in client.ok("GetJobs", queue="q", limit=JOBS)["jobs"]]
+    ids = [job["id"] for job in through(site, client, "GetJobs", limit=JOBS)["jobs"]]
     number = client.send("Clean", queue="q", grace=5, limit=300)
     new = site.connect().push()
     finish(site)

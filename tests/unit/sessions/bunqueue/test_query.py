@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobyard.engine.lists import FEW, Choice, page, prioritized_count, roster_of
+from jobyard.engine.lists import FEW, Choice, page, roster_of
 from jobyard.model.job import DEAD, READY
 from jobyard.sessions.bunqueue.query import LIST_SIZE_MAX
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
@@ -203,7 +203,7 @@ def test_a_long_list_comes_from_the_roster() -> None:
     assert listed(client, state="waiting", offset=len(ids) - 2) == ids[-2:]
     assert listed(client, state="waiting", offset=len(ids)) == []
     assert listed(client, state="waiting", limit=2, asc=False) == ids[:-3:-1]
-    assert roster_of(site.yard, queue) is roster
+    assert roster_of(queue) is roster
 
 
 def test_a_rare_state_is_found_without_the_roster() -> None:
@@ -212,7 +212,7 @@ def test_a_rare_state_is_found_without_the_roster() -> None:
     dead = client.bury()
     fill(client, FEW + 1)
     queue = site.yard.queues["q"]
-    found = page(site.yard, queue, Choice(frozenset((DEAD,))), 0, 10, oldest_first=True)
+    found = page(queue, Choice(frozenset((DEAD,))), 0, 10, oldest_first=True)
     assert [job.id for job in found] == [site.job(dead).id]
     assert queue.roster is None
 
@@ -241,7 +241,7 @@ def test_prioritized_jobs_are_counted_wherever_they_stand(count: int) -> None:
         client.push(priority=priority)
         wanted += priority > 0
     queue = site.yard.queues.get("q")
-    assert (0 if queue is None else prioritized_count(queue)) == wanted
+    assert (0 if queue is None else queue.ahead_count) == wanted
     assert len(listed(client, state="prioritized")) == wanted
 
 
@@ -251,9 +251,7 @@ def test_the_roster_knows_the_jobs_of_one_queue_in_the_order_they_came() -> None
     client.push("other")
     ids = [client.push(), client.push(priority=5), client.push(lifo=True)]
     client.push("other")
-    found = roster_of(site.yard, site.yard.queues["q"]).page(
-        frozenset((READY,)), 0, 10, oldest_first=True
-    )
+    found = roster_of(site.yard.queues["q"]).page(frozenset((READY,)), 0, 10, oldest_first=True)
     assert found == [site.job(one) for one in ids]
 
 

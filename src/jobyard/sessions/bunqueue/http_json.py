@@ -1,0 +1,97 @@
+"""Long answers as JSON, some of their parts at a time.
+
+The lists of an answer are gone through part by part, two levels deep; each part is shown whole.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.tasks import Task
+from jobyard.model.job import MSGPACK
+from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, array_header, kind_of, map_header, skip
+from jobyard.wire.payload import to_json
+
+# Maps within a map, and lists within these, are taken apart; jobs are not.
+_MAP_DEPTH: Final = 2
+_LIST_DEPTH: Final = 3
+# What it takes to show a part, in jobs looked at: for so many bytes one, and some for each.
+_BYTES_PER_UNIT: Final = 64
+_PART_UNITS: Final = 2
+
+
+@final
+class _Open:
+    """A map or list whose end has not come yet."""
+
+    def __init__(self, left: i64, *, is_map: bool) -> None:
+        self.left: i64 = left
+        self.is_map: bool = is_map
+        self.is_first: bool = True
+
+
+@final
+class JsonTask(Task):
+    """One MessagePack value that becomes JSON."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._data = data
+        self._at: i64 = 0
+        self._open: list[_Open] = []
+        self._pieces: list[bytes] = []
+        self._is_begun: bool = False
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Show some parts."""
+        done: i64 = 0
+        while done < most:
+            if not self._open:
+                if self._is_begun:
+                    break
+                self._is_begun = True
+                done += self._show_value()
+                continue
+            inner = self._open[len(self._open) - 1]
+            if inner.left == 0:
+                self._pieces.append(b"}" if inner.is_map else b"]")
+                self._open.pop()
+                continue
+            inner.left -= 1
+            if not inner.is_first:
+                self._pieces.append(b",")
+            inner.is_first = False
+            if inner.is_map:
+                done += self._show_whole()
+                self._pieces.append(b":")
+            done += self._show_value()
+        return done
+
+    def _show_value(self) -> i64:
+        data = self._data
+        at = self._at
+        depth: i64 = len(self._open)
+        kind = kind_of(data, at)
+        if kind == KIND_MAP and depth < _MAP_DEPTH:
+            count, self._at = map_header(data, at, len(data))
+            self._open.append(_Open(count, is_map=True))
+            self._pieces.append(b"{")
+            return 1
+        if kind == KIND_ARRAY and depth < _LIST_DEPTH:
+            count, self._at = array_header(data, at, len(data))
+            self._open.append(_Open(count, is_map=False))
+            self._pieces.append(b"[")
+            return 1
+        return self._show_whole()
+
+    def _show_whole(self) -> i64:
+        end = skip(self._data, self._at, len(self._data))
+        size = end - self._at
+        self._pieces.append(to_json(MSGPACK, self._data[self._at : end]))
+        self._at = end
+        return _PART_UNITS + size // _BYTES_PER_UNIT
+
+    def json(self) -> bytes:
+        """Return all of it; there is no more to do."""
+        return b"".join(self._pieces)
