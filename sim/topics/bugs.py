@@ -232,6 +232,17 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "refused-before-its-record": (
+        "a refusal waits for nothing, though it tells of what is gone",
+        frozenset({"answer before its record", "restart"}),
+        (
+            (
+                "jobyard.sessions.http.session",
+                "        self.enough = -1\n        call.answer(refused.status",
+                "        self.enough = 0\n        call.answer(refused.status",
+            ),
+        ),
+    ),
     "fsync-not-asked": (
         "what is written to a topic of class fsync is answered before the sync",
         frozenset({"answer before its record", "restart"}),

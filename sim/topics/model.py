@@ -81,7 +81,8 @@ class TopicsModel(Topics):
                 story = f"{ask}: {answer.status} {answer.body}, not {no.status} {no.code}"
                 raise Violation("reply", story[:1500]) from None
             self.reach(f"refused {no.code}")
-            return 0
+            # Who is told that there is no such topic learns of its end.
+            return self.dropped.get(ask.name, 0) if no.status == 404 else 0
         return batch
 
     def _same(self, ask: Ask, answer: Answer, wanted: Told, status: int = 200) -> None:
@@ -170,6 +171,7 @@ class TopicsModel(Topics):
         topic = self.logs.pop(name, None) or self.queues.pop(name, None)
         if topic is not None:
             self.reach("topic dropped")
+            self.dropped[name] = self.batch
             for waiting in topic.waiting:
                 waiting.is_over = True
         wanted: Told = {"topic": name, "deleted": topic is not None}

@@ -39,6 +39,8 @@ class Topics:
         self.queues: dict[str, Queue] = {}
         self.routers: dict[str, Router] = {}
         self.yard: Yard
+        # The batch with the end of each topic that was dropped in this boot.
+        self.dropped: dict[str, int] = {}
         self.lease_ids: set[str] = set()
         self.incarnations: set[int] = set()
         # A dead letter is written in the midst of a claim: nothing is passed on meanwhile.

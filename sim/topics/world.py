@@ -102,6 +102,7 @@ class TopicsWorld(BunWorld):
                 raise Violation("seqs", f"{log.next_seq} comes next in {name}, {told} was seen")
         self._check_queue_seqs(yard)
         adopt(self.topics, yard, self.now_ms())
+        self.topics.dropped.clear()
         self._is_clean = self._has_failed = False
         self._starts_count = 0
 
