@@ -170,14 +170,14 @@ class RandomResp:
             start = self.random.choice(("0", "$", *self.held.values()))
             return ["XGROUP", "CREATE", "glide:{q}:stream", "mails", start, "MKSTREAM"]
         if pick < 0.3:
-            words = [self._slip(word, 0.01) for word in self._fill(READ)]
+            words = [self._slip(word, 0.01) for word in self.fill(READ)]
             return ["XREADGROUP", *words]
         if pick < 0.7:
             name = self.random.choice(list(KEYS))
             is_rare = name in STOPPING and self.random.random() < 0.8
             return self.function("resume" if is_rare else name)
         command = self.random.choice([one for one in COMMANDS if one not in LEFT_OUT])
-        words = [self._slip(word) for word in self._fill(SHAPES[command])]
+        words = [self._slip(word) for word in self.fill(SHAPES[command])]
         if self.random.random() < 0.03:
             del words[self.random.randrange(len(words) + 1) :]
         return [command, *words]
@@ -190,7 +190,7 @@ class RandomResp:
         queue = self.random.choice("qqqqqr")
         parts = KEYS[name].replace("#", job_id).split()
         keys: list[object] = [f"glide:{{{queue}}}:{part}" for part in parts]
-        arguments = self._fill(ARGUMENTS.get(name, ""), job_id)
+        arguments = self.fill(ARGUMENTS.get(name, ""), job_id)
         arguments = [self._slip(word, 0.01) for word in arguments]
         if self.random.random() < 0.03:
             keys = [self._slip(key, 0.3) for key in keys]
@@ -199,7 +199,8 @@ class RandomResp:
             count = self.random.choice(INTEGERS)
         return ["FCALL", f"glidemq_{name}", count, *keys, *arguments]
 
-    def _fill(self, shape: str, job_id: str = "1") -> list[object]:
+    def fill(self, shape: str, job_id: str = "1") -> list[object]:
+        """Return words of a shape."""
         words: list[object] = []
         for place in shape.replace("( ", "(").split(" ") if shape else []:
             if place.startswith("("):
