@@ -17,7 +17,7 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
-from jobyard.errors import JournalDamaged, JournalNewer, ReadFailed
+from jobyard.errors import JournalDamaged, JournalNewer, ReadFailed, StartRefused
 from jobyard.journal.journal import Journal
 from jobyard.journal.newest import check_newest
 from jobyard.journal.reader import Reader
@@ -34,6 +34,7 @@ from jobyard.journal.segment import (
     HeadFields,
     Segment,
     encode_seal,
+    is_strange,
     segment_name,
     segment_number,
     spare_number,
@@ -144,6 +145,8 @@ class Recovery:
     def survey(self) -> None:
         """Find the segments and decide where the journal ends."""
         for name in sorted(self._storage.names()):
+            if is_strange(name):
+                raise StartRefused(f"{name} is no file of the journal: move it elsewhere")
             number = segment_number(name)
             if number > 0:
                 self._read_header(name, number)

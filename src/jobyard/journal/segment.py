@@ -49,8 +49,11 @@ SEAL_SIZE: Final = 96
 HOT: Final = 0
 COLD: Final = 1
 
-_NAME_TAIL = ".journal"
-_SPARE_TAIL = ".spare"
+# Numbers of segments are written in 32 bits, and in ten digits.
+NUMBER_MAX: Final = 0x7FFFFFFF
+_DIGITS: Final = 10
+_NAME_TAIL: Final = ".journal"
+_SPARE_TAIL: Final = ".spare"
 
 
 def segment_name(number: int) -> str:
@@ -73,9 +76,19 @@ def spare_number(name: str) -> int:
     return _number(name, _SPARE_TAIL)
 
 
+def is_strange(name: str) -> bool:
+    """Tell whether a name looks like that of a segment or spare, and no journal would give it."""
+    for tail in (_NAME_TAIL, _SPARE_TAIL):
+        if name.endswith(tail) and name.removesuffix(tail).isdigit():
+            return _number(name, tail) == 0
+    return False
+
+
 def _number(name: str, tail: str) -> int:
     stem = name.removesuffix(tail)
-    return int(stem) if stem != name and stem.isdigit() else 0
+    is_number = len(stem) == _DIGITS and stem != name and stem.isascii() and stem.isdigit()
+    number = int(stem) if is_number else 0
+    return number if number <= NUMBER_MAX else 0
 
 
 @final

@@ -26,7 +26,7 @@ _NO_BODIES: Final = 0
 
 def check(directory: Path, out: TextIO) -> int:
     """Tell what is in a data directory and what is damaged; return 0 if nothing is."""
-    storage = FileStorage(directory)
+    storage = FileStorage(directory, is_read_only=True)
     try:
         damage = _damage(storage, out)
     except StorageFailed as error:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import Final, final
 
@@ -21,6 +22,8 @@ DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 # Bodies on disk only are read from few segments at a time.
 READ_FILES_MAX: Final = 64
+# Kept open so that the journal can open a file when connections have taken all descriptors.
+RESERVED_FILES: Final = 4
 # Two segments are written at a time; a sync in the other thread uses the newest of these.
 WRITTEN_FILES_MAX: Final = 8
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -43,31 +46,66 @@ def _failed(what: str, name: str, error: OSError) -> StorageFailed:
 class FileStorage(Storage):
     """The files of one data directory, held by one server at a time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_read_only: bool = False) -> None:
         self._directory = directory
         self._written: dict[str, int] = {}
         self._read: dict[str, int] = {}
+        self._reserved: list[int] = []
+        # The directory and the lock file, each locked: either may be there without the other.
+        self._locks: list[int] = []
         if directory.exists() and not directory.is_dir():
             raise StartRefused(f"cannot use {directory}: it is not a directory")
         try:
-            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            if not is_read_only:
+                directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._directory_fd = os.open(directory, flags)
         except OSError as error:
             raise StartRefused(f"cannot use {directory}: {error.strerror}") from error
-        self._lock_fd = self._lock()
-
-    def _lock(self) -> int:
-        path = self._directory / LOCK_NAME
+        self._locks.append(self._directory_fd)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise StartRefused(f"cannot write to {self._directory}: {error.strerror}") from error
+            if not is_read_only:
+                self._refuse_writable()
+            self._lock(self._directory_fd)
+            self._lock_file(is_read_only=is_read_only)
+        except StartRefused:
+            self.close()
+            raise
+        self._refill()
+
+    def _refuse_writable(self) -> None:
+        mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
+        if mode & stat.S_IWOTH:
+            directory = self._directory
+            text = (
+                f"{directory} can be written by everybody (mode {mode:04o}): chmod o-w {directory}"
+            )
+            raise StartRefused(text)
+
+    def _lock(self, fd: int) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
+        except BlockingIOError as error:
             raise StartRefused(f"{self._directory} is in use by another server") from error
-        return fd
+        except OSError as error:
+            # Some network file systems lock files and no directories.
+            if fd != self._directory_fd:
+                raise StartRefused(f"cannot lock {self._directory}: {error.strerror}") from error
+
+    def _lock_file(self, *, is_read_only: bool) -> None:
+        """Lock the file too, which is what servers of older versions look at."""
+        path = self._directory / LOCK_NAME
+        flags = os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT
+        try:
+            self._locks.append(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        except FileNotFoundError as error:
+            if is_read_only:
+                return
+            raise StartRefused(f"cannot write to {self._directory}: {error.strerror}") from error
+        except OSError as error:
+            what = "read" if is_read_only else "write to"
+            raise StartRefused(f"cannot {what} {self._directory}: {error.strerror}") from error
+        self._lock(self._locks[-1])
 
     def close(self) -> None:
         """Give up the directory."""
@@ -75,8 +113,41 @@ class FileStorage(Storage):
             for fd in fds.values():
                 os.close(fd)
             fds.clear()
-        os.close(self._directory_fd)
-        os.close(self._lock_fd)
+        for fd in (*self._reserved, *self._locks):
+            os.close(fd)
+        self._reserved.clear()
+        self._locks.clear()
+
+    def look(self) -> None:
+        """Raise StorageFailed if the directory, or a file that is written, was removed.
+
+        Whatever is written then is lost, though every call succeeds. Called every so often.
+        """
+        files = {str(self._directory): self._directory_fd, **self._written}
+        for name, fd in files.items():
+            try:
+                is_there = os.fstat(fd).st_nlink > 0
+            except OSError as error:
+                raise _failed("look at", name, error) from error
+            if not is_there:
+                raise StorageFailed(f"{name} was removed under the server")
+        self._refill()
+
+    def _refill(self) -> None:
+        """Take back descriptors into reserve; with none to be had, another time."""
+        with contextlib.suppress(OSError):
+            while len(self._reserved) < RESERVED_FILES:
+                self._reserved.append(os.dup(self._directory_fd))
+
+    def _open(self, name: str, flags: int) -> int:
+        """Open a file that is there, if need be with a descriptor out of the reserve."""
+        while True:
+            try:
+                return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._directory_fd)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self._reserved:
+                    raise
+                os.close(self._reserved.pop())
 
     def names(self) -> list[str]:
         """Return the names of all files."""
@@ -96,7 +167,7 @@ class FileStorage(Storage):
         """Return up to `size` bytes."""
         data = b""
         try:
-            fd = self._fd(name, self._read, READ_FILES_MAX)
+            fd = self._fd(name, self._read, READ_FILES_MAX, os.O_RDONLY)
             data = os.pread(fd, size, offset)
             while len(data) < size:
                 more = os.pread(fd, size - len(data), offset + len(data))
@@ -201,12 +272,12 @@ class FileStorage(Storage):
         except OSError as error:
             raise _failed("sync", str(self._directory), error) from error
 
-    def _fd(self, name: str, fds: dict[str, int], most: int) -> int:
+    def _fd(self, name: str, fds: dict[str, int], most: int, flags: int = os.O_RDWR) -> int:
         fd = fds.get(name)
         if fd is None:
             if len(fds) >= most:
                 os.close(fds.pop(next(iter(fds))))
-            fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory_fd)
+            fd = self._open(name, flags)
             fds[name] = fd
         return fd
 

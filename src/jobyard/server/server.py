@@ -229,7 +229,10 @@ class Server:
             seconds=round(took_s, 3),
         )
         if recovered.cut_bytes > 0:
-            self._log.warning("cut a torn tail that was never answered", bytes=recovered.cut_bytes)
+            self._log.warning(
+                "cut a tail that cannot be read and that nothing says was on disk",
+                bytes=recovered.cut_bytes,
+            )
 
     # -- running -------------------------------------------------------------------------------
 
@@ -289,6 +292,8 @@ class Server:
     def _look_around(self) -> None:
         """Once a second: follow the wall clock, and tell what an operator should know."""
         self._correct_wall()
+        if self._storage is not None:
+            self._storage.look()
         now_ms = self._clock.now_ms()
         self._surroundings.look_at_disk(now_ms)
         self._bunqueue.webhooks.collect(now_ms)

@@ -1,9 +1,12 @@
 import struct
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobyard.errors import StartRefused
+from jobyard.journal.recovery import Recovery
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
@@ -21,11 +24,13 @@ from jobyard.journal.segment import (
     encode_batch,
     encode_seal,
     encode_segment_header,
+    is_strange,
     segment_name,
     segment_number,
     spare_name,
     spare_number,
 )
+from tests.support.memory_storage import MemoryStorage
 
 NATURAL = st.integers(0, (1 << 63) - 1)
 
@@ -94,3 +99,31 @@ def test_a_new_segment_begins_behind_its_header_and_holds_nothing() -> None:
     assert segment.name == segment_name(3)
     assert (segment.end, segment.live, segment.is_sealed) == (SEGMENT_HEADER_SIZE, 0, False)
     assert segment.kills == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_odd"),
+    [
+        ("0000000012.journal", False),
+        ("2147483647.spare", False),
+        ("99999999999999999999.journal", True),
+        ("2147483648.journal", True),
+        ("0000000000.journal", True),
+        ("12.journal", True),
+        ("00000000012.spare", True),
+        ("lock", False),
+        ("notes.journal", False),
+        ("0000000012.journal.damaged", False),
+    ],
+)
+def test_names_that_no_journal_gives_are_told_from_others(name: str, *, is_odd: bool) -> None:
+    assert is_strange(name) == is_odd
+    if is_odd:
+        assert segment_number(name) == spare_number(name) == 0
+
+
+def test_a_file_with_such_a_name_refuses_the_start() -> None:
+    storage = MemoryStorage()
+    storage.create("99999999999999999999.journal", 10)
+    with pytest.raises(StartRefused, match=r"9{20}\.journal is no file of the journal"):
+        Recovery(storage).survey()

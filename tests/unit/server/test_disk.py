@@ -1,8 +1,10 @@
 """FileStorage on a real directory: what it makes, and the names of what goes wrong."""
 
 import contextlib
+import fcntl
 import os
 import resource
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from jobyard.errors import StartRefused, StorageFailed, StorageFull
 from jobyard.server.disk import (
     FILLED_AT_ONCE_MAX,
     READ_FILES_MAX,
+    RESERVED_FILES,
     WRITTEN_FILES_MAX,
     FileStorage,
 )
@@ -209,6 +212,91 @@ def test_out_of_descriptors_is_no_failure_of_the_disk(storage: FileStorage) -> N
     with limit(resource.RLIMIT_NOFILE, lowest_free), pytest.raises(StorageFull):
         storage.create("a", 100)
     storage.create("a", 100)
+
+
+def test_files_of_the_journal_are_opened_when_connections_have_all_descriptors(
+    storage: FileStorage,
+) -> None:
+    for name in ("a", "b", "c"):
+        storage.create(name, 100)
+    storage.write("a", 0, b"x")
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    with limit(resource.RLIMIT_NOFILE, lowest_free):
+        storage.write("b", 0, b"y")
+        storage.sync("b")
+        assert storage.read("a", 0, 1) == b"x"
+        assert storage.read("c", 0, 1) == b"\0"
+        storage.write("c", 0, b"z")
+        # The reserve is used up: now it is a failure after all.
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            storage.read("b", 0, 1)
+    storage.look()
+    assert len(storage._reserved) == RESERVED_FILES
+
+
+def test_a_directory_without_its_lock_file_still_has_one_user(
+    storage: FileStorage, folder: Path
+) -> None:
+    (folder / "lock").unlink()
+    with pytest.raises(StartRefused, match="in use by another server"):
+        FileStorage(folder)
+    with pytest.raises(StartRefused, match="in use by another server"):
+        FileStorage(folder, is_read_only=True)
+    storage.create("a", 10)
+
+
+def test_a_lock_file_held_by_an_older_server_counts_too(folder: Path) -> None:
+    folder.mkdir()
+    with (folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(StartRefused, match="in use by another server"):
+            FileStorage(folder)
+
+
+def test_a_directory_that_was_removed_is_noticed(storage: FileStorage, folder: Path) -> None:
+    storage.create("a", 10)
+    storage.write("a", 0, b"x")
+    storage.look()
+    shutil.rmtree(folder)
+    with pytest.raises(StorageFailed, match=f"{folder} was removed under the server"):
+        storage.look()
+
+
+def test_a_file_in_use_that_was_removed_is_noticed(storage: FileStorage, folder: Path) -> None:
+    storage.create("a", 10)
+    storage.create("b", 10)
+    storage.write("a", 0, b"x")
+    storage.unlink("b")
+    storage.look()
+    (folder / "a").unlink()
+    with pytest.raises(StorageFailed, match="a was removed under the server"):
+        storage.look()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_directory_that_everybody_may_write_to_is_refused(folder: Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    before = open_files()
+    with pytest.raises(StartRefused, match=f"can be written by everybody .mode {mode:04o}.: chmod"):
+        FileStorage(folder)
+    assert open_files() == before
+    assert list(folder.iterdir()) == []
+    FileStorage(folder, is_read_only=True).close()
+    folder.chmod(0o750)
+    FileStorage(folder).close()
+
+
+def test_a_look_at_a_directory_changes_nothing_in_it(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "a").write_bytes(b"text")
+    with contextlib.closing(FileStorage(folder, is_read_only=True)) as storage:
+        assert storage.read("a", 0, 9) == b"text"
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    with pytest.raises(StartRefused, match="No such file"):
+        FileStorage(folder / "below", is_read_only=True)
+    assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 def test_a_sync_on_a_closed_descriptor_is_a_failure(storage: FileStorage) -> None:
