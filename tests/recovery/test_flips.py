@@ -4,7 +4,9 @@ The outcome is the same yard, a start refused with file and offset, or a job who
 be damaged; never a yard that differs without a word.
 """
 
+import io
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,6 +19,7 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.segment import segment_number
 from jobyard.model.job import DEAD
+from jobyard.server.repair import repair_storage
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
@@ -186,6 +189,72 @@ def test_a_flip_in_the_batch_nobody_knows_to_be_durable_is_a_torn_tail() -> None
         again = OpenYard(damaged, segment_size=SEGMENT)
         assert snapshot(again.yard) == before
         assert again.recovered is not None
+
+
+def test_damage_to_the_newest_batch_is_none_of_a_crash_once_the_server_was_idle() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=SEGMENT)
+    site.put(b"known")
+    site.commit()
+    begin = int(site.journal.hot.end)
+    answered = site.put(b"last")
+    site.commit()
+    state = snapshot(site.yard)
+    site.journal.vouch()
+    hot = site.journal.hot
+    for end in (storage.killed(), storage.cut_off()):
+        assert snapshot(OpenYard(end, segment_size=SEGMENT).yard) == state
+    for offset in range(begin, int(hot.end)):
+        damaged = storage.killed()
+        damaged.flip(hot.name, offset, offset % 8)
+        with pytest.raises(JournalDamaged) as refused:
+            OpenYard(damaged, segment_size=SEGMENT)
+        assert (refused.value.name, refused.value.offset) == (hot.name, begin)
+    # Nothing of it can be read: a repair goes on without it, and its id is not given again.
+    storage.write(hot.name, begin, bytes(int(hot.end) - begin))
+    out = io.StringIO()
+    assert repair_storage(storage, Path("data"), site.now_ms, out) == 0, out.getvalue()
+    again = OpenYard(storage, segment_size=SEGMENT)
+    assert again.yard.jobs.count == 1
+    assert again.put(b"new").id > answered.id
+
+
+def test_a_batch_is_vouched_for_once_and_only_when_all_is_on_disk() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=SEGMENT)
+    site.put(b"x")
+    site.commit()
+    for act, is_noted in (
+        (site.journal.vouch, True),
+        (site.journal.vouch, False),
+        (site.put, False),
+        (site.journal.vouch, False),
+        (site.journal.seal_batch, False),
+        (site.journal.vouch, False),
+        (site.journal.write_pending, False),
+        (site.journal.vouch, False),
+        (site.journal.commit, False),
+        (site.journal.vouch, True),
+    ):
+        storage.calls.clear()
+        act()
+        assert ("write newest" in storage.calls) == is_noted
+
+
+def test_the_ids_of_a_tail_that_was_cut_are_not_given_again() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=SEGMENT)
+    site.put(b"known")
+    site.commit()
+    begin = int(site.journal.hot.end)
+    lost = [int(site.put(b"").id) for _ in range(20)]
+    site.commit()
+    for offset in (begin + 5, begin + 20, begin + 45, begin + 300):
+        damaged = storage.killed()
+        damaged.write(site.journal.hot.name, offset, b"XXX")
+        again = OpenYard(damaged, segment_size=SEGMENT)
+        assert again.yard.jobs.count == 1
+        assert int(again.put(b"new").id) > max(lost)
 
 
 def test_what_was_cut_is_told_whichever_byte_of_it_is_damaged() -> None:

@@ -89,6 +89,8 @@ class Batches:
         self.appended: i64 = 0
         self.written: i64 = 0
         self.durable: i64 = 0
+        # The newest batch that is vouched for beside the journal.
+        self._vouched: i64 = 0
         self.next_id: i64 = 1
         self._id_limit_sealed: i64 = 0
         self._id_limit_written: i64 = 0
@@ -563,6 +565,17 @@ class Batches:
     def id_limit_written(self) -> i64:
         """Return the id limit that the newest written batch carries."""
         return self._id_limit_written
+
+    def vouch(self) -> None:
+        """Note beside the journal which batch is on disk, while nothing goes on that would say so.
+
+        Without it damage to the newest batch would look like a tail that a crash tore. Only for
+        who has synced what is marked as durable.
+        """
+        is_idle = not self.pending and not self.has_open_records() and self.written == self.durable
+        if is_idle and self._vouched < self.durable:
+            self._vouched = self.durable
+            note_newest(self.storage(), self.hot.number, self.durable)
 
     def close(self) -> None:
         """Commit, and seal every segment: the next start has nothing to guess."""

@@ -21,6 +21,7 @@ from jobyard.errors import JournalDamaged, JournalNewer, ReadFailed, StartRefuse
 from jobyard.journal.journal import Journal
 from jobyard.journal.newest import check_newest
 from jobyard.journal.reader import Reader
+from jobyard.journal.record import PUT_SIZE
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
@@ -150,7 +151,7 @@ class Recovery:
             number = segment_number(name)
             if number > 0:
                 self._read_header(name, number)
-        check_newest(self._storage)
+        self.durable = check_newest(self._storage)
         for temperature in (0, 1):
             self._survey_tail([s for s in self.segments if s.temperature == temperature])
         self.segments = [s for s in self.segments if s not in self.empty]
@@ -159,6 +160,7 @@ class Recovery:
             self.next_id = max(self.next_id, tail.next_id)
             for stray in tail.strays:
                 self.durable = max(self.durable, stray.durable)
+                self.next_id = max(self.next_id, stray.next_id)
         for tail in self._tails:
             for stray in tail.strays:
                 if stray.magic == SEAL_MAGIC or 0 < stray.previous <= self.durable:
@@ -177,6 +179,10 @@ class Recovery:
         for tail in self._tails:
             if self.durable in tail.numbers:
                 return
+        # Where something was begun behind the last that can be read, it is most likely that.
+        for tail in self._tails:
+            if not tail.is_sealed and self._torn_bytes(tail) > 0:
+                raise _lost_batch(tail)
         raise _lost_batch(self._tails[0])
 
     def _check_ends(self) -> None:
@@ -309,6 +315,9 @@ class Recovery:
             if not tail.is_sealed:
                 self.cut_bytes += self._torn_bytes(tail)
             tail.segment.end = tail.end
+        if self.cut_bytes > 0:
+            # It may have been answered all the same: none of its ids is given again.
+            self.next_id += self.cut_bytes // PUT_SIZE + 1
 
     def _torn_bytes(self, tail: Tail) -> i64:
         """Return the size of what was begun behind the end of a tail: nothing, mostly.

@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from jobyard.journal.batches import ID_BLOCK
 from jobyard.journal.reader import Reader
 from jobyard.journal.segment import (
     BATCH_HEADER_SIZE,
@@ -108,6 +109,8 @@ class _Replacement:
             if not header:
                 new.temperature = 0 if is_hot(self._batches) else 1
         if newest > new.last_batch:
+            # How many ids it gave is not known, but they fit into one batch.
+            salvage.next_id += ID_BLOCK
             self._append(newest, HeadFields(1, 0, salvage.next_id), NOTHING, b"")
         batches = b"".join(self._batches)
         salvage.batches_count = len(self._batches)

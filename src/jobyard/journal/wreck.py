@@ -12,6 +12,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_le, read_i64_le
 from mypy_extensions import i64
 
+from jobyard.journal.batches import ID_BLOCK
 from jobyard.journal.correct import corrected
 from jobyard.journal.record import (
     GONE_SIZE,
@@ -37,8 +38,6 @@ from jobyard.journal.storage import Storage, read_around
 from jobyard.journal.sums import BLOCK, SUM_SIZE, find_bad, first_record, sums_size
 from jobyard.model.job import DONE, GONE
 
-# What the id limit in a header is a multiple of where ids are reserved ahead.
-_ID_BLOCK: Final = 1 << 16
 _CRC_AT: Final = BATCH_HEADER_SIZE - 8
 _KIND_SIZE: Final = 8
 _WITH_ID: Final = 16
@@ -84,7 +83,8 @@ class Salvage:
         """Find out by their ids which jobs are lost between the batch before and this one."""
         first = self._next_id
         self._next_id = head.next_id
-        is_known = first > 0 and first % _ID_BLOCK != 0 and head.next_id % _ID_BLOCK != 0
+        # Where ids are reserved ahead, headers tell only of whole blocks.
+        is_known = first > 0 and first % ID_BLOCK != 0 and head.next_id % ID_BLOCK != 0
         if not self._has_gap or not is_known:
             return
         self._has_gap = False
@@ -117,6 +117,7 @@ class Salvage:
         head = BatchHead(data, 0)
         if head.segment == segment.number and head.magic in (BATCH_MAGIC, SEAL_MAGIC):
             self.note_unknown(min(max(head.total_size(), 0), segment.size - offset))
+            self.next_id += ID_BLOCK
 
 
 @final

@@ -118,6 +118,8 @@ class Committer(Commits):
         self._synced_ms: i64 = 0
         self._failure: StorageFailed | None = None
         self.commits_count = 0
+        # The open batch when the committer was last asked to look.
+        self._looked_at: i64 = 0
         # Who wants to know how long answers waited.
         self.durations: Durations | None = None
 
@@ -135,6 +137,18 @@ class Committer(Commits):
             raise self._failure
         try:
             return self._turn(now_ms)
+        except StorageFailed as error:
+            self._failure = error
+            raise
+
+    def look(self) -> None:
+        """Look at the directory; called once a second. When idle, vouch for the newest batch."""
+        try:
+            self._storage.look()
+            is_idle = self._looked_at == self._journal.open_number
+            self._looked_at = self._journal.open_number
+            if is_idle and self._durability != OFF:
+                self._journal.vouch()
         except StorageFailed as error:
             self._failure = error
             raise

@@ -292,8 +292,8 @@ class Server:
     def _look_around(self) -> None:
         """Once a second: follow the wall clock, and tell what an operator should know."""
         self._correct_wall()
-        if self._storage is not None:
-            self._storage.look()
+        if self._committer is not None:
+            self._committer.look()
         now_ms = self._clock.now_ms()
         self._surroundings.look_at_disk(now_ms)
         self._bunqueue.webhooks.collect(now_ms)

@@ -37,7 +37,7 @@ def test_a_directory_without_a_note_misses_nothing() -> None:
     check_newest(MemoryStorage())
 
 
-@pytest.mark.parametrize("offset", range(SIZE))
+@pytest.mark.parametrize("offset", range(16))
 def test_a_damaged_note_says_nothing(offset: int) -> None:
     storage = noted(7)
     storage.unlink(segment_name(7))
@@ -45,6 +45,28 @@ def test_a_damaged_note_says_nothing(offset: int) -> None:
     check_newest(storage)
     storage.truncate(NAME, offset)
     check_newest(storage)
+
+
+@pytest.mark.parametrize("offset", range(16, SIZE))
+def test_a_note_whose_second_half_is_damaged_tells_of_the_segment_alone(offset: int) -> None:
+    storage = noted(7)
+    note_newest(storage, 7, 1234)
+    assert check_newest(storage) == 1234
+    assert check_newest(storage.cut_off()) == 1234
+    storage.flip(NAME, offset, 3)
+    assert check_newest(storage) == 0
+    storage.truncate(NAME, offset)
+    assert check_newest(storage) == 0
+    storage.unlink(segment_name(7))
+    with pytest.raises(JournalDamaged, match=segment_name(7)):
+        check_newest(storage)
+
+
+def test_a_note_of_an_older_version_grows() -> None:
+    storage = noted(7)
+    storage.truncate(NAME, 16)
+    note_newest(storage, 7, 5)
+    assert check_newest(storage.cut_off()) == 5
 
 
 def test_a_disk_too_full_for_the_note_is_served_without_it() -> None:

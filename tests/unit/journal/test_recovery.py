@@ -141,7 +141,7 @@ def test_a_gap_among_batches_that_were_never_synced_cuts_there() -> None:
     assert recovery.cut == number
     again = OpenYard(storage.killed())
     assert again.yard.jobs.count == 1
-    assert again.put(b"e").id == 2
+    assert again.put(b"e").id > 4, "ids of what was cut are not given again"
 
 
 def test_a_long_body_torn_in_the_tail_is_cut_with_its_batch() -> None:
