@@ -29,6 +29,15 @@ def admits(accept: str, kind: str) -> bool:
     return is_admitted
 
 
+def names(accept: str, kind: str) -> bool:
+    """Tell whether a header asks for a media type by its name."""
+    for part in accept.split(","):
+        words = part.split(";")
+        if words[0].strip().lower() == kind:
+            return not _is_unwanted(words)
+    return False
+
+
 def _is_unwanted(words: list[str]) -> bool:
     """Tell whether the weight of a range is 0."""
     for word in words[1:]:

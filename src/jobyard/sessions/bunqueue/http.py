@@ -13,12 +13,13 @@ from jobyard.model.secrets import is_one_of
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.http_clerk import Clerks, read_object
 from jobyard.sessions.bunqueue.http_events import EventCounter, Hub
-from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page
+from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page, prometheus
 from jobyard.sessions.bunqueue.http_socket import SocketCounter
 from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
 from jobyard.sessions.bunqueue.options import DATA_MAX
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
+from jobyard.wire.accept import names
 from jobyard.wire.http1 import parse_query
 
 _BEARER: Final = "bearer "
@@ -151,6 +152,12 @@ class BunqueueArea(Area):
         return None if not self.door.tokens or route.action in (OPEN, SCRAPE) else []
 
 
+def _wants_text(call: Call) -> bool:
+    """Tell whether a scraper asks: it wants text, and clients that take any answer name JSON."""
+    accept = call.header("accept")
+    return names(accept, "text/plain") and not names(accept, "application/json")
+
+
 @final
 class RowCounter:
     """Serves one row of the table."""
@@ -167,6 +174,9 @@ class RowCounter:
             raise HttpRefused(
                 405, "method_not_allowed", "", headers=b"Allow: GET, OPTIONS, POST\r\n"
             )
+        if row.command == "Metrics" and _wants_text(call):
+            prometheus(self._clerks, call)
+            return
         fields = self._body(call)
         for at, name in enumerate(row.names):
             fields[name] = call.params[at]

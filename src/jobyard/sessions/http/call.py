@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobyard.wire.http1 import HttpRequest
 
 JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
 EVENT_STREAM: Final = "text/event-stream"
 
 

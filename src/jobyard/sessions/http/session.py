@@ -15,6 +15,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.admission import Admission, Denial, denial_ms, segments_of
 from jobyard.sessions.http.call import (
     JSON,
+    TEXT,
     Call,
     HttpRefused,
     Regret,
@@ -221,7 +222,8 @@ class HttpSession(Session):
             return
         code = _CODES.get(refusal.status, "invalid_request")
         self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
-        if refusal.status in (413, 431):
+        if refusal.status in (413, 431, 505):
+            # More of it is on its way; closed at once, the connection would take the answer along.
             self._linger(now_ms)
 
     def _linger(self, now_ms: i64) -> None:
@@ -236,11 +238,13 @@ class HttpSession(Session):
         """Say no to what is not a request, and close: where the next one begins is not known."""
         area = self.door.routes.area_of(segments_of(self._reader.path() or "/"))
         before: i64 = len(self.out)
+        # Who speaks another version knows no JSON of ours, but people may read along.
+        is_text = refused.status == 505
         self.out.write(
             response(
                 refused.status,
-                area.refusal(refused),
-                JSON,
+                f"{refused}\n".encode() if is_text else area.refusal(refused),
+                TEXT if is_text else JSON,
                 refused.headers,
                 keep_alive=False,
                 is_head=False,

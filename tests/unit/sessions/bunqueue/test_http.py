@@ -114,6 +114,28 @@ def test_a_scraper_is_told_in_its_format(http: HttpClient) -> None:
     assert b'bunqueue_connections{transport="tcp"} 0\n' in reply.body
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
+        (
+            "application/openmetrics-text;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1",
+            "text/plain; version=0.0.4; charset=utf-8",
+        ),
+        ("text/plain;q=0", "application/json"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("*/*", "application/json"),
+        ("", "application/json"),
+    ],
+)
+def test_metrics_are_told_in_text_to_who_asks_for_that(
+    http: HttpClient, accept: str, kind: str
+) -> None:
+    reply = http.ask("GET", "/metrics", Accept=accept)
+    assert (reply.status, reply.headers["content-type"]) == (200, kind)
+    assert (b"# HELP bunqueue_jobs_waiting" in reply.body) == kind.startswith("text/")
+
+
 # -- tokens ------------------------------------------------------------------------------------
 
 

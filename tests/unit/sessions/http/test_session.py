@@ -375,6 +375,7 @@ def test_a_body_may_take_as_long_as_it_flows() -> None:
     [
         (b"POST /hello/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n", b"413"),
         (b"POST /hello/a HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000, b"431"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"505"),
     ],
 )
 def test_who_sends_too_much_may_send_on_for_a_while_to_hear_why_not(
