@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 _BELOW_SESSIONS: Final = frozenset({"errors", "model", "wire", "journal", "engine"})
-_BELOW_CLI: Final = _BELOW_SESSIONS | {"sessions", "server", "config", "build"}
+_BELOW_CLI: Final = _BELOW_SESSIONS | {*("sessions", "server", "config", "config_values", "build")}
 # What each room may import besides itself; a room that is not listed may not exist.
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "": frozenset(),
@@ -29,7 +29,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "journal": frozenset({"errors", "model"}),
     "engine": frozenset({"errors", "model", "journal"}),
     "sessions": _BELOW_SESSIONS,
-    "config": frozenset({"errors", "model"}),
+    "config": frozenset({"errors", "model", "config_values"}),
+    "config_values": frozenset(),
     "server": _BELOW_SESSIONS | {"sessions", "config", "build"},
     "cli": _BELOW_CLI,
     "__main__": frozenset({"cli"}),

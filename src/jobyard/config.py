@@ -7,20 +7,30 @@ Must not know the click library, sockets, or what an address means (the cli chec
 Adding a setting is one row in SETTINGS and one field in Config; adding a door one row in DOORS.
 """
 
-import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from jobyard.config_values import (
+    GIB,
+    KIB,
+    MIB,
+    Choice,
+    Folder,
+    Kind,
+    SecretFile,
+    Size,
+    Switch,
+    Words,
+    quoted,
+    size_text,
+    suggestion,
+)
 from jobyard.errors import StartRefused
 from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX
-
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
 
 # Small enough for tests that roll segments by the dozen; of no use to anybody else.
 SEGMENT_SIZE_MIN: Final = 64 * KIB
@@ -37,6 +47,7 @@ SYNC_INTERVAL_MS_DEFAULT: Final = 50
 REQUEST_WINDOW_MS_DEFAULT: Final = 60_000
 WEBHOOK_RETRIES_DEFAULT: Final = 3
 FRAME_TIMEOUT_MS_DEFAULT: Final = 60_000
+KEEP_ALIVE_MS_DEFAULT: Final = 75_000
 EVENTS_HOURS_DEFAULT: Final = 24
 # Ten years: milliseconds of it stay far inside 64 bits.
 EVENTS_HOURS_MAX: Final = 87_600
@@ -88,7 +99,7 @@ class Config:
     http: str = "127.0.0.1:6790"
     #: The address of the glide-mq door, or "off".
     glidemq: str = "127.0.0.1:6379"
-    #: The password of its clients; empty for none.
+    #: The password of its clients; empty for none. This and the other secrets may come from files.
     glidemq_password: str = ""
     #: Tokens of which a bunqueue client must know one, separated by commas; empty for none.
     auth_token: str = ""
@@ -111,6 +122,10 @@ class Config:
     max_inflight_per_key: int = 1000
     max_total_bytes: int = 0
     max_body_bytes: int = 64 * MIB
+    #: How long an HTTP connection may be idle between requests; 0 for ever.
+    keep_alive_ms: int = KEEP_ALIVE_MS_DEFAULT
+    #: Addresses and networks of proxies that are believed when they say who asks.
+    trusted_proxy: str = ""
     #: Commands one bunqueue connection may send in a window; 0 for no limit.
     request_limit: int = 0
     request_window_ms: int = REQUEST_WINDOW_MS_DEFAULT
@@ -190,92 +205,6 @@ ORIGINAL_VARIABLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few words."""
-
-    words: tuple[str, ...]
-
-    @property
-    def metavar(self) -> str:
-        """How the help shows the value."""
-        return "|".join(self.words)
-
-    def read(self, value: object) -> str:
-        """The word, or ValueError with what would have been right."""
-        if isinstance(value, str) and value in self.words:
-            return value
-        hint = suggestion(value, self.words) if isinstance(value, str) else ""
-        raise ValueError(f"{quoted(value)} is not one of {', '.join(self.words)}{hint}")
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A number of bytes within bounds."""
-
-    least: int
-    most: int
-    metavar: str = field(default="SIZE", init=False)
-
-    def read(self, value: object) -> int:
-        """The number of bytes, or ValueError."""
-        # A number from a file goes the same way as text: no sign, and True is not 1.
-        size = parse_size(str(value) if isinstance(value, int) else value)
-        if not self.least <= size <= self.most:
-            raise ValueError(
-                f"{quoted(value)} is out of bounds: {size_text(self.least)} to "
-                f"{size_text(self.most)}"
-            )
-        return size
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """Yes or no."""
-
-    metavar: str = field(default="", init=False)
-
-    def read(self, value: object) -> bool:
-        """The truth value, or ValueError."""
-        if isinstance(value, bool):
-            return value
-        word = value.lower() if isinstance(value, str) else ""
-        if word in {"1", "true", "yes", "on"}:
-            return True
-        if word in {"0", "false", "no", "off"}:
-            return False
-        raise ValueError(f"{quoted(value)} is neither true nor false")
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Free text that is checked where it is used."""
-
-    metavar: str
-
-    def read(self, value: object) -> str:
-        """The text, or ValueError."""
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"{quoted(value)} is not a text")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A directory."""
-
-    metavar: str = field(default="DIR", init=False)
-
-    def read(self, value: object) -> Path:
-        """The path, or ValueError."""
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError(f"{quoted(value)} is not a directory name")
-        return Path(value)
-
-
-Kind = Choice | Size | Switch | Words | Folder
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     """One value a user may set: `--its-name`, `JOBYARD_ITS_NAME`, `its_name = ...`."""
 
@@ -296,6 +225,8 @@ class Setting:
     @property
     def default_text(self) -> str:
         """The default as the help shows it."""
+        if isinstance(self.kind, SecretFile):
+            return ""
         value = getattr(Config(), self.name)
         return size_text(value) if isinstance(self.kind, Size) else str(value)
 
@@ -323,6 +254,11 @@ SETTINGS: Final = (
         "Tokens of which a bunqueue client must know one (also AUTH_TOKENS).",
     ),
     Setting(
+        "auth_token_file",
+        SecretFile("auth_token", is_list=True),
+        "A file with such tokens, separated by commas or line ends.",
+    ),
+    Setting(
         "metrics_auth",
         Switch(),
         "Ask for such a token at /prometheus too (also METRICS_AUTH).",
@@ -345,10 +281,20 @@ SETTINGS: Final = (
         "The password a glide-mq client must say.",
     ),
     Setting(
+        "glidemq_password_file",
+        SecretFile("glidemq_password", is_list=False),
+        "A file with that password.",
+    ),
+    Setting(
         "topics_key",
         Words("K,..."),
         "Keys of which a topics client must know one: KEY, KEY:SCOPES or KEY:SCOPES:PREFIXES "
         "(also TOPICS_API_KEYS).",
+    ),
+    Setting(
+        "topics_key_file",
+        SecretFile("topics_key", is_list=True),
+        "A file with such keys, separated by commas or line ends.",
     ),
     Setting(
         "probe_auth",
@@ -362,6 +308,16 @@ SETTINGS: Final = (
             f"{what}, 0 for no limit (also TOPICS_{name.upper()}).",
         )
         for name, what in TOPICS_LIMITS.items()
+    ),
+    Setting(
+        "keep_alive_ms",
+        Size(0, 1 << 40),
+        "How long an HTTP connection may be idle between requests, in milliseconds, 0 for ever.",
+    ),
+    Setting(
+        "trusted_proxy",
+        Words("ADDR|CIDR,..."),
+        "Proxies whose X-Forwarded-For and X-Real-IP tell who asks; from others these are ignored.",
     ),
     Setting(
         "request_limit",
@@ -477,7 +433,7 @@ def settle(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path
     )
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for layer in layers:
+    for layer in map(_with_secrets, layers):
         read = {name: _read(_BY_NAME[name], given) for name, given in layer.items()}
         _settle_memory(layer, read)
         values.update(read)
@@ -490,6 +446,22 @@ def _read(setting: Setting, given: Given) -> object:
         return setting.kind.read(given.value)
     except ValueError as error:
         raise StartRefused(f"{given.origin}: {error}", EXIT_USAGE) from error
+
+
+def _with_secrets(layer: Layer) -> Layer:
+    """Return a layer with what its files hold in the place of their names."""
+    found: dict[str, Given] = {}
+    for name, given in layer.items():
+        setting = _BY_NAME[name]
+        if not isinstance(setting.kind, SecretFile):
+            found[name] = given
+            continue
+        target = setting.kind.target
+        if target in layer:
+            text = f"{given.origin} and {layer[target].origin} exclude each other"
+            raise StartRefused(text, EXIT_USAGE)
+        found[target] = Given(_read(setting, given), given.origin)
+    return found
 
 
 def _settle_memory(layer: Layer, read: dict[str, Any]) -> None:
@@ -552,46 +524,3 @@ def _file_layer(named: Path | None, folder: Path) -> Layer:
             raise StartRefused(f"{shown}: {name} is set twice", EXIT_USAGE)
         layer[name] = Given(value, f"{shown}: {key}")
     return layer
-
-
-_UNITS: Final = {
-    "": 1, "b": 1,
-    "k": KIB, "kib": KIB, "kb": 1000,
-    "m": MIB, "mib": MIB, "mb": 1000**2,
-    "g": GIB, "gib": GIB, "gb": 1000**3,
-}  # fmt: skip
-
-
-def parse_size(text: object) -> int:
-    """Read `65535`, `64KiB`, `10MB`: two letters are powers of 1000, three or one of 1024."""
-    # 18 digits and the largest unit stay printable and harmless; no size needs more.
-    shape = r"([0-9]{1,18}) ?([A-Za-z]*)"
-    match = re.fullmatch(shape, text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"{quoted(text)} is not a size; write 65535, 64KiB or 10MB")
-    unit = _UNITS.get(match[2].lower())
-    if unit is None:
-        raise ValueError(
-            f"{quoted(text)} is not a size: the unit is one of KiB, MiB, GiB, kB, MB, GB"
-        )
-    return int(match[1]) * unit
-
-
-def size_text(size: int) -> str:
-    """The shortest exact spelling of a size."""
-    for unit, letters in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if size and size % unit == 0:
-            return f"{size // unit}{letters}"
-    return str(size)
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing when no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def quoted(value: object) -> str:
-    """A value inside a complaint: on one line, harmless to a terminal, not endless."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from jobyard.engine.tick import tick
 from jobyard.journal.storage import Storage
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.glidemq.door import Facts, GlidemqDoor
 from jobyard.sessions.glidemq.entrance import GlidemqEntrance
 from tests.support.bare_bunqueue import Ears, Resumable
@@ -123,7 +124,7 @@ class BareGlidemq:
         self.yard = self.site.yard
         self.now_ms = now_ms
         self.door = GlidemqDoor(self.yard, FixedFacts(), now_ms)
-        self.door.password = password
+        self.door.password = digest_of(password) if password else b""
         self.entrance = GlidemqEntrance(self.door)
         self.stirred: deque[Resumable] = deque()
         # Long work goes on only by `slice`.

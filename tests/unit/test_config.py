@@ -5,19 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.config import (
-    DOORS,
+from jobyard.config import DOORS, SETTINGS, TOPICS_LIMITS, Config, Settled, settle
+from jobyard.config_values import (
     GIB,
     KIB,
     MIB,
-    SETTINGS,
-    TOPICS_LIMITS,
     Choice,
-    Config,
-    Settled,
+    SecretFile,
     parse_size,
     quoted,
-    settle,
     size_text,
     suggestion,
 )
@@ -103,6 +99,8 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "glidemq": ("127.0.0.1:6380", "127.0.0.1:6380"),
         "glidemq_password": ("secret", "secret"),
         "auth_token": ("a,b", "a,b"),
+        "keep_alive_ms": ("1000", 1000),
+        "trusted_proxy": ("10.0.0.0/8", "10.0.0.0/8"),
         "metrics_auth": ("true", True),
         "cors_origin": ("https://example.com", "https://example.com"),
         "public_host": ("jobs.example.com", "jobs.example.com"),
@@ -126,8 +124,9 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "log_level": ("debug", "debug"),
         "loop": ("asyncio", "asyncio"),
     }
-    assert set(samples) == {setting.name for setting in SETTINGS}
-    for setting in SETTINGS:
+    plain = [setting for setting in SETTINGS if not isinstance(setting.kind, SecretFile)]
+    assert set(samples) == {setting.name for setting in plain}
+    for setting in plain:
         text, value = samples[setting.name]
         for settled in (
             desk.settle(flags={setting.name: text}),
@@ -409,3 +408,55 @@ def test_what_a_complaint_quotes_is_short_and_printable(text: str) -> None:
 
 def test_a_choice_shows_its_words() -> None:
     assert Choice(("a", "b")).metavar == "a|b"
+
+
+# -- secrets in files ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "content", "value"),
+    [
+        ("auth_token_file", "auth_token", "one\ntwo,three\n", "one,two,three"),
+        ("topics_key_file", "topics_key", "k:read\n\n w:write:a|b \n", "k:read,w:write:a|b"),
+        ("glidemq_password_file", "glidemq_password", "secret\n", "secret"),
+    ],
+)
+def test_a_secret_may_stand_in_a_file(
+    desk: Desk, name: str, target: str, content: str, value: str
+) -> None:
+    path = desk.folder / "secret"
+    path.write_text(content)
+    for settled in (
+        desk.settle(flags={name: str(path)}),
+        desk.settle(environ={f"JOBYARD_{name.upper()}": str(path)}),
+        desk.settle(toml=f'{name} = "{path}"\n'),
+    ):
+        assert getattr(settled.config, target) == value
+    # The stronger place wins, whichever way it says it.
+    assert getattr(desk.settle(flags={target: "x"}).config, target) == "x"
+    (desk.folder / "jobyard.toml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"\xff", "UTF-8"),
+        (b"a\nb\n", "more than one line"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_refused(desk: Desk, content: bytes, words: str) -> None:
+    path = desk.folder / "secret"
+    path.write_bytes(content)
+    with pytest.raises(StartRefused, match=words):
+        desk.settle(flags={"glidemq_password_file": str(path)})
+
+
+def test_a_secret_is_said_once(desk: Desk) -> None:
+    path = desk.folder / "secret"
+    path.write_text("a")
+    with pytest.raises(StartRefused, match="exclude each other"):
+        desk.settle(flags={"auth_token": "a", "auth_token_file": str(path)})
+    with pytest.raises(StartRefused, match="cannot be read: No such file"):
+        desk.settle(flags={"auth_token_file": str(path) + "x"})

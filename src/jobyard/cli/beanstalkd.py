@@ -38,8 +38,8 @@ from jobyard.config import (
     SYNC_INTERVAL_MS_DEFAULT,
     Config,
     Durability,
-    quoted,
 )
+from jobyard.config_values import quoted
 from jobyard.errors import StartRefused
 from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX
 from jobyard.server.addresses import (

@@ -14,7 +14,8 @@ from jobyard.cli.beanstalkd import beanstalkd
 from jobyard.cli.directory import check, repair
 from jobyard.cli.serve import serve
 from jobyard.cli.version import version_text
-from jobyard.config import EXIT_USAGE, suggestion
+from jobyard.config import EXIT_USAGE
+from jobyard.config_values import suggestion
 from jobyard.errors import StartRefused
 from jobyard.server.log import printable
 

@@ -20,9 +20,9 @@ from jobyard.config import (
     SETTINGS,
     Setting,
     Settled,
-    Switch,
     settle,
 )
+from jobyard.config_values import Switch
 from jobyard.errors import StartRefused
 from jobyard.server.addresses import BadAddress, parse_address
 

@@ -18,10 +18,10 @@ def is_digest_of(shown: bytes, digest: bytes) -> bool:
     return compare_digest(digest_of(shown), digest)
 
 
-def is_one_of(shown: bytes, secrets: list[bytes]) -> bool:
-    """Tell whether what is shown is one of some secrets; all are compared."""
+def is_one_of(shown: bytes, digests: list[bytes]) -> bool:
+    """Tell whether what is shown is a secret of which one of these is kept; all are compared."""
     digest = digest_of(shown)
     is_known = False
-    for secret in secrets:
-        is_known = compare_digest(digest, digest_of(secret)) or is_known
+    for one in digests:
+        is_known = compare_digest(digest, one) or is_known
     return is_known

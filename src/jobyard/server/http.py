@@ -15,7 +15,6 @@ from jobyard.sessions.bunqueue.http import BunqueueArea
 from jobyard.sessions.bunqueue.http import install as install_bunqueue
 from jobyard.sessions.http import openapi
 from jobyard.sessions.http.door import HttpDoor, Stopwatch
-from jobyard.sessions.http.pages import Pages
 from jobyard.sessions.http.routes import Routes
 from jobyard.sessions.topics.door import Limits, Lots, TopicsDoor
 from jobyard.sessions.topics.table import install as install_topics
@@ -56,10 +55,13 @@ def set_limits(config: Config, http: HttpDoor, limits: Limits) -> None:
     limits.waiting_per_key = config.max_inflight_per_key
     limits.total_bytes = config.max_total_bytes
     http.body_max = config.max_body_bytes or BODY_MEMORY_MAX
+    http.idle_ms = config.keep_alive_ms
 
 
-def set_pages(config: Config, pages: Pages) -> None:
-    """Know the port by the names that are configured, and trust the origins that are."""
+def set_pages(config: Config, http: HttpDoor) -> None:
+    """Know the port by the names that are configured; trust the origins and proxies that are."""
+    http.proxies.trust(config.trusted_proxy)
+    pages = http.pages
     pages.name_origins(config.cors_origin)
     if config.http == DOOR_OFF:
         return

@@ -24,6 +24,8 @@ from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageF
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
+from jobyard.model.secrets import digest_of
+from jobyard.server.addresses import UNIX_PREFIX
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from jobyard.server.facts import InfoFacts, ProcessFacts
@@ -152,7 +154,7 @@ class Server:
         self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
         self._http.guard = self._guard
         set_limits(config, self._http, topics.limits)
-        set_pages(config, self._http.pages)
+        set_pages(config, self._http)
         self._glidemq = self._make_glidemq(facts, now_ms)
         self._entrances: dict[str, Entrance] = {
             "beanstalk": BeanstalkEntrance(door),
@@ -160,16 +162,37 @@ class Server:
             "http": HttpEntrance(self._http),
             "glidemq": GlidemqEntrance(self._glidemq),
         }
+        self._warn_of_open_doors()
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    def _warn_of_open_doors(self) -> None:
+        """Where somebody set a secret, say which doors ask nobody for one."""
+        config = self._config
+        secrets = {
+            "beanstalk": "",
+            "bunqueue": config.auth_token,
+            "http": config.auth_token and config.topics_key,
+            "glidemq": config.glidemq_password,
+        }
+        if not (config.auth_token or config.topics_key or config.glidemq_password):
+            return
+        anybody = [
+            f"{name}={listener.text}"
+            for name, listener in self._doors.items()
+            if not secrets[name] and not listener.text.startswith(UNIX_PREFIX)
+        ]
+        if anybody:
+            text = "these doors ask for no password: everybody who reaches them may use them"
+            self._log.warning(text, doors=" ".join(anybody))
 
     def _make_bunqueue(self, now_ms: int) -> BunqueueDoor:
         config = self._config
         door = BunqueueDoor(self._yard, self._surroundings, now_ms)
         door.guard = self._guard
         door.webhooks.allows_private = config.allow_private_webhooks
-        door.tokens = [one.encode() for one in config.auth_token.split(",") if one]
+        door.tokens = [digest_of(one.encode()) for one in config.auth_token.split(",") if one]
         door.guards_metrics = config.metrics_auth
         door.requests_max = config.request_limit
         door.window_ms = config.request_window_ms
@@ -181,7 +204,8 @@ class Server:
         port = 0 if listener is None else listener.port
         door = GlidemqDoor(self._yard, InfoFacts(facts, port), now_ms)
         door.guard = self._guard
-        door.password = self._config.glidemq_password.encode()
+        password = self._config.glidemq_password.encode()
+        door.password = digest_of(password) if password else b""
         door.is_synced = self._config.durability == SYNC
         return door
 

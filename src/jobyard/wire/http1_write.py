@@ -71,7 +71,7 @@ _USUAL_TYPES: Final = {
 }
 
 
-def response(
+def response(  # noqa: PLR0913  all that differs between answers
     status: int,
     body: bytes,
     content_type: str,
@@ -80,10 +80,12 @@ def response(
     keep_alive: bool,
     is_head: bool,
     is_1_0: bool,
+    common: bytes = b"",
 ) -> bytes:
     """Return a whole answer; one to HEAD has the head that GET would have.
 
-    `extra` is further header lines, each with its line end; an empty type is left out.
+    `extra` is further header lines, each with its line end, and so is `common`, what stands in
+    every answer; an empty type is left out.
     """
     out = BytesWriter()
     _write_start(out, status, content_type)
@@ -95,6 +97,8 @@ def response(
         out.write(b"Connection: close\r\n")
     elif is_1_0:
         out.write(b"Connection: keep-alive\r\n")
+    if len(common) > 0:
+        out.write(common)
     if len(extra) > 0:
         out.write(extra)
     out.write(b"\r\n")
@@ -136,3 +140,28 @@ def _write_start(out: BytesWriter, status: int, content_type: str) -> None:
         out.write(type_line)
     elif content_type != "":
         out.write(f"Content-Type: {content_type}\r\n".encode("latin-1"))
+
+
+_DAYS: Final = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
+_MONTHS: Final = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
+
+
+def http_date(wall_ms: int) -> str:
+    """Return a time since 1970 as the Date header writes it."""
+    seconds = wall_ms // 1000
+    days, left = divmod(seconds, 86400)
+    # Years begin in March here, so that the day more in some of them is their last.
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    place = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * place + 2) // 5 + 1
+    month = place + 3 if place < 10 else place - 9
+    year = year_of_era + 400 * era + (1 if month <= 2 else 0)
+    clock = f"{left // 3600:02}:{left // 60 % 60:02}:{left % 60:02}"
+    return f"{_DAYS[days % 7]}, {day:02} {_MONTHS[month - 1]} {year:04} {clock} GMT"

@@ -6,6 +6,7 @@ Every request is written out byte by byte, as a browser would send it, to a proc
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -270,3 +271,24 @@ def test_an_http_request_is_no_bunqueue_client(site: Site, first: bytes) -> None
     said = site.say("bunqueue", first + LINES + len(push).to_bytes(4, "big") + push)
     assert b"Frame too large" in said
     assert site.jobs() == before
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+def test_a_token_from_a_file_shows_nowhere_and_doors_left_open_are_named(tmp_path: Path) -> None:
+    secret = tmp_path / "tokens"
+    secret.write_text("hush-hush\nother\n")
+    with serving("--auth-token-file", str(secret)) as site:
+        assert site.status("GET", "/ping") == 401
+        for token in ("hush-hush", "other"):
+            assert site.status("GET", "/ping", f"Authorization: Bearer {token}") == 200
+        assert b"hush" not in Path(f"/proc/{site.process.pid}/cmdline").read_bytes()
+        [warning] = [line for line in site.process.errors().splitlines() if "password" in line]
+        assert all(f"{door}=127.0.0.1" in warning for door in ("beanstalk", "glidemq", "http"))
+        assert "bunqueue=" not in warning
+        assert "hush" not in site.process.errors()
+
+
+def test_nobody_is_warned_who_set_no_secret(site: Site) -> None:
+    assert "password" not in site.process.errors()

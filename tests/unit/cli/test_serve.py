@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobyard.cli.serve import check_doors
-from jobyard.config import DOORS, SETTINGS, Config, Settled, Switch
+from jobyard.config import DOORS, SETTINGS, Config, Settled
+from jobyard.config_values import Switch
 from jobyard.errors import StartRefused
 
 if TYPE_CHECKING:

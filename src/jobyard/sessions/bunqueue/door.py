@@ -53,6 +53,7 @@ class BunqueueDoor:
         self.is_draining: bool = False
         self.guard = Guard(MEMORY_DEFAULT)
         self.commands: dict[bytes, Command] = {}
+        # What is kept of the tokens of which a client must know one.
         self.tokens: list[bytes] = []
         # Whether scrapers must know one of them too.
         self.guards_metrics: bool = False

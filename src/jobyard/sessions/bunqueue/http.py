@@ -17,7 +17,7 @@ from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page, prom
 from jobyard.sessions.bunqueue.http_socket import SocketCounter
 from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
 from jobyard.sessions.bunqueue.options import DATA_MAX
-from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.call import Call, HttpRefused, refuse_encoded
 from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
 from jobyard.wire.accept import names
 from jobyard.wire.http1 import parse_query
@@ -98,8 +98,7 @@ class BunqueueArea(Area):
         if call.now_ms >= self._window_ends_ms:
             self._window_ends_ms = call.now_ms + self.door.window_ms
             self._asked.clear()
-        forwarded = call.header("x-forwarded-for")
-        caller = forwarded.split(",")[0].strip() or call.header("x-real-ip") or ANYBODY
+        caller = call.session.door.proxies.client_of(call)
         if caller not in self._asked and len(self._asked) >= CALLERS_MAX:
             caller = ANYBODY
         count = self._asked.get(caller, 0) + 1
@@ -192,6 +191,7 @@ class RowCounter:
         body = call.request.body
         if kind == NO_BODY or (kind != BODY and not body.strip()):
             return {}
+        refuse_encoded(call)
         try:
             return read_object(body)
         except HttpRefused:

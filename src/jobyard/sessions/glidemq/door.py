@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.model.secrets import is_one_of
+from jobyard.model.secrets import is_digest_of
 from jobyard.sessions.glidemq.events import Events
 from jobyard.sessions.glidemq.keys import WORKER, KeyName, parse_key, refuse_family, side_kind
 from jobyard.sessions.glidemq.places import text_of
@@ -65,6 +65,7 @@ class GlidemqDoor(Register):
         self.started_ms: i64 = now_ms
         self.is_draining: bool = False
         self.guard = Guard(MEMORY_DEFAULT)
+        # What is kept of the password; empty if nobody is asked for one.
         self.password: bytes = b""
         # Whether answers wait for the disk.
         self.is_synced: bool = True
@@ -102,7 +103,7 @@ class GlidemqDoor(Register):
 
     def is_right(self, password: bytes) -> bool:
         """Tell whether this is the password, in the same time whatever is said."""
-        return is_one_of(password, [self.password])
+        return is_digest_of(password, self.password)
 
     def keyed(self, key: bytes, now_ms: i64) -> Keyed:
         """Return the key of that name, there or not; refuse a name that no key has."""

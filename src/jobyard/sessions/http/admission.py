@@ -70,7 +70,8 @@ class Admission:
         if self._stranger:
             check_page(self._stranger, request, route)
         attempts = self._door.guard.attempts
-        if not attempts.may_try(call.session.peer.host(), call.now_ms) and shows_key(call):
+        client = self._door.proxies.client_of(call)
+        if not attempts.may_try(client, call.now_ms) and shows_key(call):
             message = "too many failed attempts, try again later"
             soon = b"Retry-After: 1\r\n"
             raise HttpRefused(429, "throttled", message, headers=soon)
@@ -126,7 +127,8 @@ def denial_ms(call: Call, refused: HttpRefused) -> i64:
     if refused.status != 401 or not shows_key(call):
         return 0
     session = call.session
-    return session.door.guard.attempts.fail(session.peer.host(), call.now_ms)
+    client = session.door.proxies.client_of(call)
+    return session.door.guard.attempts.fail(client, call.now_ms)
 
 
 @final

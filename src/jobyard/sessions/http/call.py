@@ -47,6 +47,13 @@ def corrupt(damage: TextDamaged) -> HttpRefused:
     return HttpRefused(500, "corrupt", str(damage), detail)
 
 
+def refuse_encoded(call: Call) -> None:
+    """Refuse a body that is compressed; all are read as they come."""
+    encoding = call.header("content-encoding")
+    if encoding and encoding.lower() != "identity":
+        raise HttpRefused(415, "unsupported_media_type", "the body must not be compressed")
+
+
 @trait
 class Pending:
     """What a call waits for: told when the waiting must end."""

@@ -7,9 +7,13 @@ from mypy_extensions import i64, mypyc_attr
 from jobyard.engine.yard import Yard
 from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
 from jobyard.sessions.http.pages import Pages
+from jobyard.sessions.http.proxies import Proxies
 from jobyard.sessions.http.routes import Routes
+from jobyard.wire.http1_write import http_date
 
 BODY_MAX: Final = 64 << 20
+# What an answer says it is, it is.
+_NO_SNIFFING: Final = b"X-Content-Type-Options: nosniff\r\n"
 HEAD_MS_MAX: Final = 10_000
 BODY_GRACE_MS: Final = 10_000
 # Slower than this, and nobody is sending a body but somebody is holding a connection.
@@ -38,8 +42,20 @@ class HttpDoor:
         self.routes = routes
         self.stopwatch = stopwatch
         self.pages = Pages()
+        self.proxies = Proxies()
         self.guard = Guard(MEMORY_DEFAULT)
         self.body_max: i64 = BODY_MAX
         self.is_draining: bool = False
         self.sessions_count: i64 = 0
         self.requests_count: i64 = 0
+        # How long a connection may be idle between requests; 0 for ever.
+        self.idle_ms: i64 = 0
+        # What stands in the head of every answer, until the next second begins.
+        self.common: bytes = _NO_SNIFFING
+        self.common_until_ms: i64 = 0
+
+    def set_date(self, now_ms: i64) -> None:
+        """Make the lines of every answer for the second that has begun."""
+        wall_ms = now_ms + self.yard.journal.wall_offset_ms
+        self.common = b"Date: %s\r\n" % http_date(wall_ms).encode() + _NO_SNIFFING
+        self.common_until_ms = now_ms + 1000 - wall_ms % 1000

@@ -9,9 +9,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.alarm import Alarm
 from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
-from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.http import compressed
 from jobyard.sessions.http.admission import Admission, Denial, denial_ms, segments_of
 from jobyard.sessions.http.call import (
     JSON,
@@ -22,12 +21,14 @@ from jobyard.sessions.http.call import (
     TakenOver,
     corrupt,
 )
+from jobyard.sessions.http.compressed import SIZE_MIN
 from jobyard.sessions.http.door import (
     BODY_BYTES_PER_S,
     BODY_GRACE_MS,
     HEAD_MS_MAX,
     HttpDoor,
 )
+from jobyard.sessions.http.patience import Hurry, Idleness
 from jobyard.sessions.http.routes import Area
 from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
 from jobyard.wire.http1 import (
@@ -67,19 +68,6 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @final
-class Hurry(Alarm):
-    """Gives up on a request of which too little comes."""
-
-    def __init__(self, session: "HttpSession") -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Look whether the request has come meanwhile."""
-        self._session.look_at_request(now_ms)
-
-
-@final
 class HttpSession(Session):
     """Requests of one connection."""
 
@@ -102,6 +90,9 @@ class HttpSession(Session):
         self.regret: Regret | None = None
         # Made when a request first comes in more than one piece.
         self._hurry: Hurry | None = None
+        # Made with the first request, and not moved by those that follow.
+        self._idleness: Idleness | None = None
+        self._heard_ms: i64 = 0
         self._since_ms: i64 = 0
         self._came: i64 = 0
         # Of a request whose body is coming: admitted by its head, or refused, to be told later.
@@ -122,6 +113,12 @@ class HttpSession(Session):
         if self._is_lingering:
             return
         reader = self._reader
+        self._heard_ms = now_ms
+        if self._idleness is None and self.door.idle_ms > 0:
+            self._idleness = Idleness(self)
+            self.door.yard.arm(self._idleness, now_ms + self.door.idle_ms)
+        if now_ms >= self.door.common_until_ms:
+            self.door.set_date(now_ms)
         was_idle = not reader.is_in_head and not reader.is_in_body
         if was_idle:
             self._since_ms = now_ms
@@ -189,6 +186,22 @@ class HttpSession(Session):
         self.is_finished = True
         self.peer.stirred()
 
+    def look_at_idleness(self, now_ms: i64) -> None:
+        """Close a connection that has been idle for too long; one that waits is not idle."""
+        idleness = self._idleness
+        if idleness is None or self.is_finished:
+            return
+        reader = self._reader
+        is_busy = self._call is not None or self._other is not None or self.unsent_size() > 0
+        if is_busy or reader.is_in_head or reader.is_in_body or self._is_lingering:
+            self._heard_ms = now_ms
+        until_ms = self._heard_ms + self.door.idle_ms
+        if now_ms < until_ms:
+            self.door.yard.arm(idleness, until_ms)
+            return
+        self.is_finished = True
+        self.peer.stirred()
+
     def _go_on(self, now_ms: i64) -> None:
         """Serve what is complete, one call at a time."""
         if self._is_serving:
@@ -249,6 +262,7 @@ class HttpSession(Session):
                 keep_alive=False,
                 is_head=False,
                 is_1_0=False,
+                common=self.door.common,
             )
         )
         # Nothing was looked at.
@@ -305,6 +319,9 @@ class HttpSession(Session):
         self.is_finished = True
         self._stop_looking()
         self._hurry = None
+        if self._idleness is not None:
+            self.door.yard.disarm(self._idleness)
+            self._idleness = None
         self._admitted = None
         if self._denial is not None:
             self._denial.gone(now_ms)
@@ -446,6 +463,15 @@ class HttpSession(Session):
     ) -> None:
         """Write the answer to a call, and be ready for the next."""
         request = call.request
+        if len(body) >= SIZE_MIN and status == 200 and compressed.is_large(body, content_type):
+            if not compressed.is_wanted(call) or request.method == "HEAD":
+                headers += compressed.VARY
+            elif len(body) <= compressed.PIECE_SIZE:
+                body = compressed.compress(body)
+                headers += compressed.LINES
+            elif self.regret is None:
+                self._write_packed(call, body, content_type, headers)
+                return
         if self._admission.origin_lines:
             headers = self._admission.origin_lines + headers
         is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
@@ -460,14 +486,21 @@ class HttpSession(Session):
                 keep_alive=keep_alive,
                 is_head=request.method == "HEAD",
                 is_1_0=request.is_1_0,
+                common=self.door.common,
             )
         )
         self._end_call(call, keep_alive=keep_alive)
 
+    def _write_packed(self, call: Call, body: bytes, content_type: str, headers: bytes) -> None:
+        """Begin an answer that is compressed over several turns."""
+        call.is_answered = False
+        packing = compressed.Packing(call, body)
+        call.begin_stream(packing, content_type, compressed.LINES + headers)
+        call.stir()
+
     def write_stream_head(self, call: Call, content_type: str, headers: bytes) -> None:
         """Write the head of an answer whose body comes bit by bit."""
-        if self._admission.origin_lines:
-            headers = self._admission.origin_lines + headers
+        headers = self.door.common + self._admission.origin_lines + headers
         self.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
             # Only the head was asked for.

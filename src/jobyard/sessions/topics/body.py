@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.sessions.http.call import JSON, Call, HttpRefused
+from jobyard.sessions.http.call import JSON, Call, HttpRefused, refuse_encoded
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.json_read import JsonFields, first_items, read_object, read_objects
 from jobyard.wire.json_scan import DEPTH_MAX, NUMBER_SIZE_MAX
@@ -43,7 +43,7 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
     body = call.request.body
     if body or not may_be_empty:
         _check_type(call)
-        _check_encoding(call.header("content-encoding"))
+        refuse_encoded(call)
     else:
         body = EMPTY
     if len(body) > most:
@@ -89,11 +89,6 @@ def _check_type(call: Call) -> None:
     kind = kind.strip().lower()
     if kind not in (JSON, _FORM):
         raise HttpRefused(415, "unsupported_media_type", f"the body must be {JSON}")
-
-
-def _check_encoding(encoding: str) -> None:
-    if encoding and encoding.lower() != "identity":
-        raise HttpRefused(415, "unsupported_media_type", "the body must not be compressed")
 
 
 def whole(fields: JsonFields, key: bytes, otherwise: i64) -> i64:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from jobyard.errors import StartRefused
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.bunqueue.http import CALLERS_MAX
 from tests.support.bare_bunqueue import BareClient
 from tests.support.bare_http import BareHttp, HttpClient
@@ -154,7 +156,7 @@ def test_metrics_are_told_in_text_to_who_asks_for_that(
 def test_only_who_knows_a_token_may_ask(
     site: BareHttp, http: HttpClient, header: str, status: int
 ) -> None:
-    site.door.tokens = [b"right", b"other"]
+    site.door.tokens = [digest_of(b"right"), digest_of(b"other")]
     reply = http.ask("GET", "/stats", Authorization=header)
     assert reply.status == status
     if status == 401:
@@ -166,7 +168,7 @@ def test_only_who_knows_a_token_may_ask(
 def test_who_watches_over_the_server_needs_no_token(
     site: BareHttp, http: HttpClient, path: str
 ) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     assert http.ask("GET", path).status == 200
 
 
@@ -175,13 +177,13 @@ def test_scrapers_may_be_asked_for_a_token_too(site: BareHttp, http: HttpClient)
     reply = http.ask("GET", "/prometheus")
     error = "Metrics authentication is enabled but no tokens are configured"
     assert (reply.status, reply.error) == (503, error)
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     assert http.ask("GET", "/prometheus").status == 401
     assert http.ask("GET", "/prometheus", Authorization="Bearer right").status == 200
 
 
 def test_a_refused_caller_changes_nothing(site: BareHttp, http: HttpClient) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     assert http.ask("POST", "/queues/q/jobs", {"data": 1}).status == 401
     assert "q" not in site.yard.queues
 
@@ -203,18 +205,41 @@ def test_callers_without_a_name_share_one_count(site: BareHttp, http: HttpClient
     assert http.ask("GET", "/ping").status == 200
 
 
-def test_callers_are_told_apart_by_what_a_proxy_says(site: BareHttp, http: HttpClient) -> None:
+def test_what_a_caller_says_of_itself_gives_it_no_more_requests(
+    site: BareHttp, http: HttpClient
+) -> None:
     site.door.requests_max = 1
-    assert http.ask("GET", "/ping", X_Forwarded_For="1.2.3.4, 9.9.9.9").status == 200
-    assert http.ask("GET", "/ping", X_Forwarded_For="1.2.3.4").status == 429
-    assert http.ask("GET", "/ping", X_Real_IP="5.6.7.8").status == 200
-    assert http.ask("GET", "/ping", X_Real_IP="5.6.7.8").status == 429
-    assert http.ask("GET", "/ping").status == 200
+    assert http.ask("GET", "/ping", X_Forwarded_For="1.2.3.4").status == 200
+    assert http.ask("GET", "/ping", X_Forwarded_For="5.6.7.8").status == 429
+    assert http.ask("GET", "/ping", X_Real_IP="9.9.9.9").status == 429
+
+
+def test_callers_are_told_apart_by_what_a_named_proxy_says(
+    site: BareHttp, http: HttpClient
+) -> None:
+    # Connections without a socket come from nowhere, as those by a socket file do.
+    site.http.proxies.trust("unix, 10.0.0.0/8, fd00::1")
+    site.door.requests_max = 1
+    for first, again in (
+        ({"X_Forwarded_For": "1.2.3.4"}, {"X_Forwarded_For": "6.6.6.6, 1.2.3.4, 10.1.1.1"}),
+        ({"X_Forwarded_For": "2.2.2.2, ::ffff:10.9.9.9"}, {"X_Forwarded_For": "2.2.2.2, fd00::1"}),
+        ({"X_Real_IP": "5.6.7.8"}, {"X_Real_IP": "5.6.7.8"}),
+        ({}, {}),
+    ):
+        assert http.ask("GET", "/ping", **first).status == 200
+        assert http.ask("GET", "/ping", **again).status == 429
+
+
+@pytest.mark.parametrize("text", ["proxy.example", "10.0.0.0/99", "1.2.3"])
+def test_a_proxy_is_named_by_its_address(site: BareHttp, text: str) -> None:
+    with pytest.raises(StartRefused, match="--trusted-proxy"):
+        site.http.proxies.trust(text)
 
 
 def test_names_of_callers_take_no_more_than_so_much_memory(
     site: BareHttp, http: HttpClient
 ) -> None:
+    site.http.proxies.trust("unix")
     site.door.requests_max = 1
     for number in range(CALLERS_MAX):
         assert http.ask("GET", "/ping", X_Real_IP=f"caller {number}").status == 200
@@ -225,9 +250,23 @@ def test_names_of_callers_take_no_more_than_so_much_memory(
 def test_commands_of_one_caller_are_not_held_against_another(
     site: BareHttp, http: HttpClient
 ) -> None:
+    site.http.proxies.trust("unix")
     site.door.requests_max = 5
     for number in range(20):
         assert http.ask("GET", "/ping", X_Real_IP=f"caller {number}").status == 200
+
+
+# -- what is sent ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate"])
+def test_a_compressed_body_is_refused_as_such(
+    site: BareHttp, http: HttpClient, encoding: str
+) -> None:
+    reply = http.ask("POST", "/queues/q/jobs", b"\x1f\x8b", Content_Encoding=encoding)
+    assert (reply.status, reply.error) == (415, "the body must not be compressed")
+    assert "q" not in site.yard.queues
+    http.ok("POST", "/queues/q/jobs", {"data": 1}, Content_Encoding="identity")
 
 
 # -- browsers ----------------------------------------------------------------------------------
@@ -235,7 +274,7 @@ def test_commands_of_one_caller_are_not_held_against_another(
 
 @pytest.mark.parametrize("path", ["/queues/q/jobs", "/health", "/nowhere"])
 def test_a_browser_may_ask_from_any_page(site: BareHttp, http: HttpClient, path: str) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     reply = http.ask("OPTIONS", path)
     assert reply.status == 204
     assert reply.headers["access-control-allow-origin"] == "*"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.bunqueue.http_events import (
     BEAT_MS,
     COUNTS_MAX,
@@ -344,7 +345,7 @@ def test_who_asks_for_the_head_alone_listens_to_nothing(site: BareHttp) -> None:
 
 
 def test_a_browser_shows_its_token_in_the_address(site: BareHttp) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     assert site.call().ask("GET", "/events?token=wrong").status == 401
     EventSource(site, "/events?token=right")
     EventSource(site, Authorization="Bearer right")
@@ -352,7 +353,7 @@ def test_a_browser_shows_its_token_in_the_address(site: BareHttp) -> None:
 
 
 def test_refused_callers_are_told_to_those_who_watch(site: BareHttp) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     source = EventSource(site, "/events?token=right")
     site.call().ask("GET", "/stats")
     assert source.told("auth:failed") == [{"transport": "http"}]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.bunqueue.http_news import PATTERNS
 from jobyard.sessions.bunqueue.http_socket import SOCKETS_MAX
 from jobyard.sessions.bunqueue.session import WAITING_MAX
@@ -361,7 +362,7 @@ def test_another_path_is_no_socket_and_reads_no_further(site: BareHttp) -> None:
 
 
 def test_a_socket_needs_a_token(site: BareHttp) -> None:
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     assert site.call().ask("GET", "/ws", **handshake()).status == 401
     socket = WebSocket(site, "/ws?token=right")
     assert socket.answer("Stats")["ok"] is True

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS, STRANGER_SIZE_MAX
 from tests.support.bare_bunqueue import BareBunqueue, BareClient, Ears
 from tests.support.bunqueue import frame, pack, unpack
@@ -48,7 +49,7 @@ class Knocker:
 
 def guarded() -> BareBunqueue:
     site = BareBunqueue()
-    site.door.tokens = [b"right"]
+    site.door.tokens = [digest_of(b"right")]
     site.tick(1)
     return site
 

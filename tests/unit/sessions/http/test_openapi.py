@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jobyard import __version__
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.http import openapi
 from jobyard.sessions.http.routes import Parameter, Route, Routes, Schema, Shape
 from jobyard.sessions.topics.door import TopicsDoor
@@ -28,7 +29,7 @@ class Port(BareHttp):
         topics = TopicsDoor(self.yard, self.now_ms)
         topics.keys = read_keys(keys)
         topics.lots = CountedLots()
-        self.door.tokens = list(tokens)
+        self.door.tokens = [digest_of(one) for one in tokens]
         install(self.routes, topics)
         openapi.install(self.routes)
 
@@ -244,7 +245,8 @@ def _walk_followers(walk: Walk) -> None:
     assert walk.ask("PUT", one, {**ends, "filter": ["tag", "Glob", "t*"]}).status == 201
     assert walk.ask("PUT", one, ends).status == 200
     assert walk.ask("PUT", one, {}).status == 400
-    assert walk.ask("PUT", one, {"source": "nowhere", "dest": "log"}).status == 404
+    lost = {"source": "log", "dest": "nowhere", "create_dest": False}
+    assert walk.ask("PUT", "/v0/routers/lost", lost).status == 404
     assert walk.ask("PUT", one, {"source": "log", "dest": "q"}).status == 409
     assert walk.ask("GET", one).status == 200
     assert walk.ask("GET", "/v0/routers?source=log&page_size=1").status == 200

@@ -3,6 +3,7 @@
 import pytest
 
 from jobyard.engine.tick import tick
+from jobyard.model.secrets import digest_of
 from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES
 from jobyard.sessions.bunqueue.http import BODY_MAX
 from jobyard.sessions.http.session import HttpEntrance, HttpSession
@@ -59,7 +60,7 @@ def status(answer: bytes) -> int:
 @pytest.fixture
 def site() -> BareHttp:
     made = BareHttp()
-    made.door.tokens = [b"right"]
+    made.door.tokens = [digest_of(b"right")]
     return made
 
 
