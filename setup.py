@@ -11,13 +11,17 @@ failure. Code that does not compile where a compiler is present is our mistake a
 editable install is always plain: edits must take effect.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
+import io
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shlex
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -39,12 +43,16 @@ C_FOLDER: Final = Path("build/c")
 OBJECT_FOLDER: Final = Path("build/objects")
 # What mypyc made of the sources when it last ran, as the names of files.
 LISTING: Final = C_FOLDER / "extensions.json"
-# Hidden symbols are what makes a call or a literal of another file as cheap as one's own. Warnings
-# about generated code help nobody, and gcc takes long to find them.
+# What mypyc had to say of them; a test sees to it that this is nothing.
+MESSAGES: Final = C_FOLDER / "messages.txt"
+# Warnings about generated code help nobody, and gcc takes long to find them.
 C_FLAGS: Final = ["-g0", "-w", "-fvisibility=hidden", "-fno-lto"]
-# Every generated file begins with these two, which are long: they are read once for all of them.
-HEADERS: Final = '#include "__native_jobyard.h"\n#include "__native_internal_jobyard.h"\n'
+# What every generated file begins with; long, hence read once for all of them.
+NATIVE_HEADERS: Final = ("__native_jobyard.h", "__native_internal_jobyard.h")
+NATIVE_START: Final = "".join(f'#include "{name}"\n' for name in NATIVE_HEADERS)
 PYTHON_HEADER: Final = "#include <Python.h>\n"
+# The file with the table of all literals, to which the others refer by place.
+LITERALS_FILE: Final = "__native_jobyard.c"
 # A line of progress at least this often.
 QUIET_S: Final = 5
 CORES: Final = len(os.sched_getaffinity(0))
@@ -111,11 +119,31 @@ def c_name(module: Path) -> str:
     return "__native_" + "___".join(["jobyard", *module.with_suffix("").parts]) + ".c"
 
 
+def native_start(headers: list[str]) -> str:
+    """Return what generated files begin with, such that they know: all of it is theirs alone.
+
+    A symbol that is declared hidden is reached directly, one that is not through a table of the
+    dynamic linker, since it might come from another library. What others declare comes before.
+    """
+    lines = [line for text in headers for line in text.splitlines() if line.startswith("#include")]
+    foreign = [line for line in lines if "__native_" not in line]
+    return "\n".join([*foreign, "#pragma GCC visibility push(hidden)", NATIVE_START])
+
+
 def translate(sources: list[str]) -> None:
     """Let mypyc write the C files, and a list of the extensions they make."""
     from mypyc.build import mypycify  # noqa: PLC0415  # its import patches setuptools
 
-    made = mypycify(sources, multi_file=True, target_dir=str(C_FOLDER), group_name="jobyard")
+    C_FOLDER.mkdir(parents=True, exist_ok=True)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            made = mypycify(
+                sources, multi_file=True, target_dir=str(C_FOLDER), group_name="jobyard"
+            )
+    finally:
+        MESSAGES.write_text(said.getvalue())
+        sys.stderr.write(said.getvalue())
     found = [each for each in made if isinstance(each, Extension)]
     listing = [[each.name, each.sources, each.include_dirs] for each in found]
     LISTING.write_text(json.dumps(listing))
@@ -155,16 +183,101 @@ class Preamble:
     def __init__(self, name: str, text: str, command: list[str]) -> None:
         self._path = OBJECT_FOLDER / f"{name}.h"
         self._text = text
+        self._plain_command = command
         # A compiler that cannot use what was prepared reads the header itself.
         self.command = [*command, "-include", str(self._path)]
-        self._plain_command = command
 
     def prepare(self) -> None:
-        """Read it; who cannot is only slower."""
+        """Read it; a compiler that cannot is only slower."""
         self._path.write_text(self._text)
         target = self._path.with_name(self._path.name + ".gch")
         command = [*self._plain_command, "-x", "c-header", str(self._path), "-o", str(target)]
         subprocess.run(command, capture_output=True, check=False)
+
+
+class Declarations:
+    """What the generated headers declare, so that it can be said what of it a file depends on.
+
+    The headers change with nearly every change of the sources, and with them everything would be
+    compiled again. A file means the same for as long as what it names is declared the same way.
+    """
+
+    # Names of other kinds are not looked for; who declares one is everybody's concern.
+    _NAME: Final = re.compile(r"(?:CPy|jobyard___|tuple_)\w+")
+    _DECLARED: Final = re.compile(r"extern [^();={}]*?\b((?:CPy|jobyard___|tuple_)\w+)[(;\[]")
+    _TYPE: Final = re.compile(r"typedef struct\b.*\} ((?:CPy|jobyard___|tuple_)\w+);$", re.DOTALL)
+    _GUARD: Final = re.compile(r"#(ifndef|define) MYPYC_DECLARED_|#endif")
+
+    def __init__(self, headers: list[str]) -> None:
+        self.common: list[str] = []
+        self._texts: dict[str, str] = {}
+        self._names: dict[str, set[str]] = {}
+        for header in headers:
+            self._read(header)
+
+    def _read(self, header: str) -> None:
+        parts: list[str] = []
+        depth = 0
+        for line in header.splitlines():
+            if line.startswith("#"):
+                if not self._GUARD.match(line):
+                    self.common.append(line)
+                continue
+            parts.append(line)
+            depth += line.count("{") - line.count("}")
+            if depth == 0 and line.endswith(";"):
+                self._add("\n".join(parts).strip())
+                parts = []
+        self.common += parts
+
+    def _add(self, text: str) -> None:
+        found = self._DECLARED.match(text) or self._TYPE.match(text)
+        if found is None or found[1] in self._texts:
+            self.common.append(text)
+            return
+        self._texts[found[1]] = text
+        self._names[found[1]] = set(self._NAME.findall(text))
+
+    def of(self, content: str) -> list[str]:
+        """Return all declarations that a file names, and those that they name."""
+        left = {name for text in (content, *self.common) for name in self._NAME.findall(text)}
+        found: set[str] = set()
+        while left:
+            known = {name for name in left if name in self._texts}
+            found |= known
+            left = {other for name in known for other in self._names[name]} - found
+        return [self._texts[name] for name in sorted(found)]
+
+
+class Literals:
+    """Gives the literals of each file names of its own.
+
+    mypyc numbers the literals of all modules through, and a new one moves most of the others. Files
+    that refer to names stay as they are; what moves is a list of names beside the table.
+    """
+
+    _USE: Final = re.compile(r"CPyStatics\[(\d+)\]")
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def named(self, stem: str, content: str) -> str:
+        """Return a file with names in the places of numbers."""
+        names: dict[str, str] = {}
+
+        def name(use: re.Match[str]) -> str:
+            return names.setdefault(use[1], f"CPyLiteral_{stem}_{len(names)}")
+
+        content = self._USE.sub(name, content)
+        for place, alias in names.items():
+            at = f"CPyStatics + {place} * {struct.calcsize('P')}"
+            self._lines.append(f'asm(".globl {alias}\\n.hidden {alias}\\n.set {alias}, {at}");')
+        declared = "".join(f"extern PyObject *{alias};\n" for alias in names.values())
+        return content.replace(NATIVE_START, NATIVE_START + declared, 1)
+
+    def table(self, content: str) -> str:
+        """Return the file with the table, with the names beside it."""
+        return content + "\n".join(self._lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -172,13 +285,22 @@ class Piece:
     """One C file, the object made of it, and how."""
 
     source: Path
-    target: Path
+    content: str
     command: list[str]
+    digest: str
+
+    @property
+    def target(self) -> Path:
+        """Where the object is, named by all that it is made of."""
+        return OBJECT_FOLDER / f"{self.digest}.o"
 
     def make(self) -> None:
         """Compile it; the object is there whole or not at all."""
-        unfinished = self.target.with_suffix(f".{os.getpid()}")
-        run([*self.command, "-c", str(self.source), "-o", str(unfinished)])
+        source = OBJECT_FOLDER / f"{self.digest}.c"
+        source.write_text(self.content)
+        unfinished = source.with_suffix(".new")
+        run([*self.command, "-c", str(source), "-o", str(unfinished)])
+        source.unlink()
         unfinished.rename(self.target)
 
 
@@ -207,42 +329,49 @@ class Workshop:
 
     def __init__(self, compiler: list[str], folders: list[str]) -> None:
         self._base = [*compiler, *[f"-I{folder}" for folder in folders], *C_FLAGS]
-        facts = build_facts()
-        self._cold = {c_name(Path(name)) for name in facts["COLD"]}
-        self._preambles: dict[tuple[str, str], Preamble] = {}
+        self._cold = {c_name(Path(name)) for name in build_facts()["COLD"]}
         version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
         self._makers = [version.decode(), sys.version, importlib.metadata.version("mypy")]
-        self._headers = [path.read_bytes() for path in sorted(C_FOLDER.rglob("*.h"))]
+        headers = [(C_FOLDER / name).read_text() for name in NATIVE_HEADERS]
+        self._declarations = Declarations(headers)
+        self._literals = Literals()
+        self._native_start = native_start(headers)
+        self._preambles: dict[tuple[str, str], Preamble] = {}
 
     def pieces_of(self, extension: Extension) -> list[Piece]:
         """Return the C files of an extension, with all that is to be known of each."""
         folders = [f"-I{folder}" for folder in extension.include_dirs]
-        return [self._piece(Path(source), folders) for source in extension.sources]
+        # The table of literals is written when all that refer to it are known.
+        sources = sorted(map(Path, extension.sources), key=lambda each: each.name == LITERALS_FILE)
+        return [self._piece(source, [*self._base, *folders]) for source in sources]
 
-    def _piece(self, source: Path, folders: list[str]) -> Piece:
-        command = [*self._base, *folders, "-O1" if source.name in self._cold else "-O3"]
-        content = source.read_bytes()
-        headers: list[bytes] = []
-        for text in (HEADERS, PYTHON_HEADER):
-            if content.startswith(text.encode()):
-                command = self._preamble(text, command).command
-                headers = self._headers if text == HEADERS else []
-                break
-        name = digest(content, *command, *self._makers, *headers)
-        return Piece(source, OBJECT_FOLDER / f"{name}.o", command)
+    def _piece(self, source: Path, command: list[str]) -> Piece:
+        command = [*command, "-O1" if source.name in self._cold else "-O3"]
+        content = source.read_text()
+        facts = list(self._makers)
+        if content.startswith(NATIVE_START):
+            if source.name == LITERALS_FILE:
+                content = self._literals.table(content)
+            else:
+                content = self._literals.named(source.stem.removeprefix("__native_"), content)
+            facts += [self._native_start, *self._declarations.common]
+            facts += self._declarations.of(content)
+            command = self._preamble(self._native_start, command).command
+        elif content.startswith(PYTHON_HEADER):
+            command = self._preamble(PYTHON_HEADER, command).command
+        return Piece(source, content, command, digest(content, *command, *facts))
 
     def _preamble(self, text: str, command: list[str]) -> Preamble:
         key = (text, shlex.join(command))
         if key not in self._preambles:
-            name = f"preamble{len(self._preambles)}"
-            self._preambles[key] = Preamble(name, text, command)
+            self._preambles[key] = Preamble(f"preamble{len(self._preambles)}", text, command)
         return self._preambles[key]
 
     def make(self, pieces: list[Piece]) -> None:
         """Compile what is not there, and drop what nobody wants any more."""
         missing = {piece.target: piece for piece in pieces if not piece.target.exists()}
         # The longest first, so that no core waits for another at the end.
-        order = sorted(missing.values(), key=lambda piece: -piece.source.stat().st_size)
+        order = sorted(missing.values(), key=lambda piece: -len(piece.content))
         with ThreadPoolExecutor(CORES) as pool:
             if order:
                 list(pool.map(Preamble.prepare, self._preambles.values()))
@@ -252,7 +381,7 @@ class Workshop:
                 pool.shutdown(cancel_futures=True)
                 raise
         wanted = {piece.target for piece in pieces}
-        for path in OBJECT_FOLDER.glob("*.o"):
+        for path in OBJECT_FOLDER.glob("*.[co]"):
             if path not in wanted:
                 path.unlink()
 

@@ -44,6 +44,12 @@ def test_a_build_is_compiled_only_when_all_of_it_is(package: Path) -> None:
     assert build.kind(package) == "compiled"
 
 
+def test_cold_modules_are_compiled_ones_that_are_there() -> None:
+    package = Path(build.__file__).parent
+    compiled = {str(path.relative_to(package)) for path in build.compiled_sources(package)}
+    assert set(build.COLD) <= compiled
+
+
 def test_this_run_uses_the_build_it_was_asked_for() -> None:
     wanted = "compiled" if os.environ["PYTHONPATH"].endswith("compiled") else "plain"
     assert build.kind() == wanted

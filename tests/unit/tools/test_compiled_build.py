@@ -73,6 +73,49 @@ def test_the_copy_is_compiled_and_follows_its_sources(copy: CompiledCopy) -> Non
     assert build.kind(copy.place / "jobyard") == "compiled"
 
 
+def compiled_files(capfd: pytest.CaptureFixture[str]) -> int:
+    """How many C files were compiled, as the build itself said."""
+    *_, total = [line for line in capfd.readouterr().err.splitlines() if " compiling " in line]
+    return int(total.split()[-2])
+
+
+@NEEDS_COMPILER
+def test_only_what_changed_is_compiled_again(
+    copy: CompiledCopy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job, queue = copy.sources / "model/job.py", copy.sources / "model/queue.py"
+    job.write_text("def state(more: int) -> str:\n    return f'{more}!'\n")
+    queue.write_text("from jobyard.model.job import state\nB: str = state(1)\nC = b'queue'\n")
+    assert copy.make()
+    assert compiled_files(capfd) > 4
+    # Another literal, and more of them: those of the other file move, it does not change.
+    job.write_text("def state(more: int) -> str:\n    return 'a' + str(more) + 'b'\n")
+    assert copy.make()
+    assert compiled_files(capfd) == 2
+    assert value_in(copy, "queue.B, queue.C") == "a1b b'queue'"
+    # Another way of being called: who calls is compiled again too.
+    job.write_text("def state(more: int, less: int = 7) -> str:\n    return f'{more} {less}'\n")
+    assert copy.make()
+    assert compiled_files(capfd) == 3
+    assert value_in(copy, "queue.B, queue.C") == "1 7 b'queue'"
+
+
+@NEEDS_COMPILER
+def test_a_build_says_what_it_does(copy: CompiledCopy, capfd: pytest.CaptureFixture[str]) -> None:
+    assert copy.make()
+    output = capfd.readouterr()
+    assert output.out == ""
+    lines = output.err.splitlines()
+    assert lines[0] == "jobyard: translating 2 Python modules to C"
+    assert all(line.startswith("jobyard: ") for line in lines)
+    assert "jobyard: linking 3 of 3 files" in lines
+
+
+@pytest.mark.skipif(build.kind() == "plain", reason="nothing was compiled for this run")
+def test_mypyc_had_nothing_to_warn_of() -> None:
+    assert (ROOT / "build/c/messages.txt").read_text() == ""
+
+
 def test_without_a_compiler_there_is_one_warning_and_no_copy(
     copy: CompiledCopy, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,7 +99,7 @@ def _stats(call: Call) -> list[str]:
         "evicted_keys:0",
         f"total_error_replies:{call.door.errors_count}",
         f"jobyard_unexpected_errors:{call.yard.errors.survived_count}",
-        *(f"jobyard_jobs_{name}:{count}" for name, count in call.yard.counters.totals().items()),
+        *[f"jobyard_jobs_{name}:{count}" for name, count in call.yard.counters.totals().items()],
         f"jobyard_connection_memory:{call.door.guard.held}",
         f"jobyard_failed_authentications:{call.door.guard.attempts.failed_count}",
         f"jobyard_inputs_refused:{call.door.guard.inputs_refused}",

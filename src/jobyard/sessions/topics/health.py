@@ -27,7 +27,7 @@ SERIES_MAX = 1000
 # What only grows while the server runs.
 _COUNTERS = (
     *("topics_wal_records", "topics_wal_batches"),
-    *(f"topics_jobs_{event}" for event in EVENTS),
+    *[f"topics_jobs_{event}" for event in EVENTS],
 )
 
 
