@@ -12,6 +12,7 @@ from jobyard.engine.glide_flows import Child, Tie
 from jobyard.errors import CostExceeds, Duplicate, NotFound, NotHeld
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.shelves import PROMOTED, STACK
+from tests.support import many_glides
 from tests.support.random_verbs import QUEUES, RandomVerbs
 from tests.support.yards import OpenYard
 
@@ -177,11 +178,11 @@ class RandomGlides(RandomVerbs):
         if way == 0:
             line = draw.choice((queue.done, queue.dead))
             now_ms = self.site.now_ms
-            glide_move.clean(yard, queue, line, now_ms - 500, draw.randrange(3), now_ms)
+            many_glides.clean(yard, queue, line, now_ms - 500, draw.randrange(3), now_ms)
         elif way == 1 and draw.random() < 0.3:
-            glide_move.drain(yard, queue, self.site.now_ms, with_delayed=draw.random() < 0.5)
+            many_glides.drain(yard, queue, self.site.now_ms, with_delayed=draw.random() < 0.5)
         else:
-            glide_move.retry_jobs(yard, queue, draw.randrange(3), self.site.now_ms)
+            many_glides.retry_jobs(yard, queue, draw.randrange(3), self.site.now_ms)
 
     def rouse(self) -> None:
         """Signal a job that waits, tell a parent of a child, or give up on signals."""

@@ -9,7 +9,6 @@ from jobyard.engine.audience import is_subscribed
 from jobyard.engine.end import end_run
 from jobyard.engine.glide import state_of
 from jobyard.engine.glide_end import defer, delay_news, is_delay_apart, is_held
-from jobyard.engine.lists import jobs_in
 from jobyard.engine.move import erase, revive, tell
 from jobyard.engine.put import first_shelf
 from jobyard.engine.queues import drop_if_idle
@@ -20,11 +19,10 @@ from jobyard.errors import NotFound, NotHeld, StorageFull
 from jobyard.journal.record import DUE_SET, FAILED, RANKED, RELEASED
 from jobyard.journal.record import PROMOTED as BY_PROMOTION
 from jobyard.model.end import End
-from jobyard.model.extra import EXPLICIT, REASON, Fields, Outcome, glide_field, overlay_field
+from jobyard.model.extra import EXPLICIT, REASON, Fields, glide_field, overlay_field
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job, counts_attempts
 from jobyard.model.lane import Lane, lane_of
-from jobyard.model.line import Line
 from jobyard.model.policy import LIFO
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
@@ -311,66 +309,10 @@ def copy_part(job: Job) -> GlidePart:
 # -- many jobs ---------------------------------------------------------------------------------
 
 
-def retry_jobs(yard: Yard, queue: Queue, count: i64, now_ms: i64) -> list[Job]:
-    """Bring back jobs that failed, oldest first, `count` of them or with 0 all; they are staged."""
-    yard.now_ms = max(yard.now_ms, now_ms)
-    jobs: list[Job] = []
-    for job in _at_rest(queue.dead, count):
-        try:
-            retry(yard, job, now_ms)
-        except StorageFull:
-            if not jobs:
-                raise
-            break
-        jobs.append(job)
-    return jobs
-
-
 def retry(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bring back a job that failed; it is staged."""
     yard.now_ms = max(yard.now_ms, now_ms)
     revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
-
-
-def clean(
-    yard: Yard, queue: Queue, line: Line, before_ms: i64, limit: i64, now_ms: i64
-) -> list[Job]:
-    """Let jobs go that came to rest before a time, oldest first, `limit` of them or with 0 all."""
-    jobs: list[Job] = []
-    for job in _at_rest(line, limit):
-        if job.outcome().ended_ms > before_ms:
-            break
-        yard.drop(job, now_ms)
-        jobs.append(job)
-    drop_if_idle(yard, queue)
-    return jobs
-
-
-def drain(yard: Yard, queue: Queue, now_ms: i64, *, with_delayed: bool) -> list[Job]:
-    """Remove every job that waits; those of the schedule only if asked."""
-    yard.now_ms = max(yard.now_ms, now_ms)
-    states = frozenset((READY, DELAYED)) if with_delayed else frozenset((READY,))
-    jobs = [job for job in jobs_in(queue, states) if with_delayed or job.shelf != STAGED]
-    jobs.sort(key=_seq_of)
-    for job in reversed(jobs):
-        erase(yard, job, now_ms)
-    if queue.first_link is not None:
-        offer(yard, queue, now_ms)
-    drop_if_idle(yard, queue)
-    return jobs
-
-
-def _at_rest(line: Line, limit: i64) -> list[Job]:
-    """Return the first jobs at rest, all of them if the limit is 0."""
-    jobs: list[Job] = []
-    for item in line.page(0, limit if limit > 0 else line.live_count, is_reversed=False):
-        assert isinstance(item, Outcome)
-        jobs.append(item.job)
-    return jobs
-
-
-def _seq_of(job: Job) -> int:
-    return job.key
 
 
 # -- lanes -------------------------------------------------------------------------------------

@@ -69,6 +69,23 @@ class Line:
                 found.append(item)
         return found
 
+    def after(self, key: i64, most: i64, *, is_reversed: bool) -> list[Item]:
+        """Return up to `most` items beyond a key in either direction, stale ones among them."""
+        items = self.items
+        low: i64 = 0
+        high: i64 = len(items)
+        while low < high:
+            middle: i64 = (low + high) >> 1
+            if items[middle].key < key or (not is_reversed and items[middle].key == key):
+                low = middle + 1
+            else:
+                high = middle
+        if not is_reversed:
+            return items[low : low + most]
+        found = items[max(low - most, 0) : low]
+        found.reverse()
+        return found
+
     def remove(self, item: Item) -> None:
         """Mark a live item stale."""
         assert item.pos == 0

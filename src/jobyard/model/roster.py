@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.model.job import DONE, GONE, Job
+from jobyard.model.listing import Stretch
 
 if TYPE_CHECKING:
     from jobyard.model.listing import Listing, Listings
@@ -255,6 +256,44 @@ class Roster:
                     found.append(jobs[place])
                 place += step
             at += step
+        return found
+
+    def stretch(
+        self, place: i64, bound: i64, most: i64, listing: Listing, *, is_reversed: bool
+    ) -> Stretch:
+        """Return jobs of a listing by places in line from `place` on, up to `bound`, both included.
+
+        No more than `most` are looked at; the next begin beyond `stretch.place`. They must rise
+        with the seqs.
+        """
+        found = Stretch(place, 0)
+        self.oldest()
+        at, seat = self._stamped(place + 1 if is_reversed else place)
+        if is_reversed:
+            seat -= 1
+        elif (at, seat) < (self._head_chunk, self._head):
+            at, seat = self._head_chunk, self._head
+        step: i64 = -1 if is_reversed else 1
+        chunks = self._chunks
+        while found.looked < most:
+            if not 0 <= seat < len(chunks[at].jobs):
+                at += step
+                if not self._head_chunk <= at < len(chunks):
+                    found.is_last = True
+                    break
+                seat = len(chunks[at].jobs) - 1 if is_reversed else 0
+                continue
+            job = chunks[at].jobs[seat]
+            stamp = _stamp_of(job)
+            if (stamp < bound) if is_reversed else (stamp > bound):
+                found.is_last = True
+                break
+            found.looked += 1
+            found.place = stamp
+            if listing.has(job):
+                found.jobs.append(job)
+                found.places.append(int(stamp))
+            seat += step
         return found
 
     def _stamped(self, stamp: i64) -> tuple[i64, i64]:

@@ -2,13 +2,14 @@ from jobyard.engine.end import finish
 from jobyard.engine.glide import entry_of, id_of, state_of
 from jobyard.engine.glide_end import defer
 from jobyard.engine.glide_flows import Child, add_flow
-from jobyard.engine.glide_move import close_lane, hold_back, next_due, remove, retry_jobs, revoke
+from jobyard.engine.glide_move import close_lane, hold_back, next_due, remove, revoke
 from jobyard.engine.take import take, take_job
 from jobyard.model.job import Job
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.shelves import PROMOTED
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
+from tests.support.many_glides import retry_jobs
 from tests.support.yards import NOW_MS, recount
 
 
@@ -31,12 +32,12 @@ def test_jobs_of_one_key_run_one_by_one_in_order() -> None:
     place.add(lane="b")
     place.add()
     assert place.taken() == ["1", "4", "5"]
-    assert place.states()["2"] == "waiting"
+    assert place.states()["2"] == "group-waiting"
     place.complete(job_of(place, 1))
     place.restart()
     # What ran comes back, and keeps its turn.
     assert place.taken() == ["2", "4", "5"]
-    assert place.states()["3"] == "waiting"
+    assert place.states()["3"] == "group-waiting"
 
 
 def test_a_restart_keeps_the_turn_of_what_had_started() -> None:

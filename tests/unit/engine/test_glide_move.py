@@ -3,14 +3,11 @@ import pytest
 from jobyard.engine.glide import entry_of, find, id_of, state_of
 from jobyard.engine.glide_end import Keep, defer
 from jobyard.engine.glide_move import (
-    clean,
     copy_part,
-    drain,
     next_due,
     promote_due,
     promote_job,
     remove,
-    retry_jobs,
     revoke,
     set_delay,
     set_fields,
@@ -24,6 +21,7 @@ from jobyard.model.job import DEAD, GONE, Job
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
+from tests.support.many_glides import clean, drain, retry_jobs
 from tests.support.yards import NOW_MS, recount
 
 

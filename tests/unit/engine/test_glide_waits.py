@@ -2,7 +2,6 @@ import pytest
 
 from jobyard import build
 from jobyard.engine.glide import id_of
-from jobyard.engine.glide_move import drain
 from jobyard.engine.glide_take import wait_stream
 from jobyard.engine.move import expire_ttl, remove
 from jobyard.engine.move import lay_aside as discard
@@ -15,6 +14,7 @@ from jobyard.model.queue import Book, Holder, Lease, Waiter
 from jobyard.model.shelves import STACK
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
+from tests.support.many_glides import drain
 from tests.support.yards import recount
 
 pytestmark = pytest.mark.skipif(

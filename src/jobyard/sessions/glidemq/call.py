@@ -112,6 +112,13 @@ class Blocked:
         """Answer that the time is over."""
         raise NotImplementedError
 
+    def may_give_up(self) -> bool:
+        """Tell whether it waits for what may not come, so that its peer may have enough of it."""
+        return True
+
+    def mute(self) -> None:
+        """Take note that no answer is wanted."""
+
     def leave(self) -> None:
         """Wait nowhere any more."""
         raise NotImplementedError

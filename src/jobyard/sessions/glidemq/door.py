@@ -124,10 +124,6 @@ class GlidemqDoor(Register):
         kind = side_kind(name)
         return SideKeyed(self.yard, name.key, kind, now_ms) if kind != 0 else None
 
-    def keys_count(self) -> i64:
-        """Return how many keys there are."""
-        return self.projections.count() + len(self.yard.side.keys)
-
     def wall_ms(self, steady_ms: i64) -> i64:
         """Return the wall time of a moment."""
         return steady_ms + self.yard.journal.wall_offset_ms

@@ -28,6 +28,7 @@ class Fcall:
     """Keys and arguments of one FCALL."""
 
     def __init__(self, call: Call, keys_count: i64) -> None:
+        self.call = call
         self.yard = call.yard
         self.door = call.door
         self.session = call.session

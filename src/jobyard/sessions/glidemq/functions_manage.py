@@ -1,31 +1,46 @@
 """The functions by which jobs are looked after: removed, cleaned away, retried, revoked."""
 
+from math import inf
 from typing import Final
 
 from mypy_extensions import i64
 
 from jobyard.engine import glide, glide_move, side
-from jobyard.errors import NotFound
-from jobyard.model.extra import Outcome
-from jobyard.model.job import DEAD, DELAYED, READY, Job
+from jobyard.engine.move import erase
+from jobyard.engine.queues import drop_if_idle
+from jobyard.engine.take import offer
+from jobyard.engine.yard import Yard
+from jobyard.errors import NotFound, StorageFull
+from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
+from jobyard.model.listing import FIRST, LAST
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
-from jobyard.model.shelves import PROMOTED, STACK
+from jobyard.model.shelves import PROMOTED, STACK, STAGED
 from jobyard.model.side import STREAM
 from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.answers import ARRAY, Texts
 from jobyard.sessions.glidemq.functions_add import PRIORITY_MAX
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.functions_work import job_at
+from jobyard.sessions.glidemq.gather import (
+    CHANGE_UNITS,
+    Gather,
+    LineGather,
+    RosterGather,
+    Treat,
+    job_of,
+)
 from jobyard.sessions.glidemq.groups import check_group
+from jobyard.sessions.glidemq.keyed import ScoreRange
 from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.long import Pieces, begin
 from jobyard.sessions.glidemq.places import Place, bytes_of, find_place
 from jobyard.sessions.glidemq.projection_job import number
-from jobyard.sessions.glidemq.projection_sets import scheduled_page
-from jobyard.sessions.glidemq.projection_stream import stream_ranks
+from jobyard.sessions.glidemq.projection_sets import ScheduledGather, scheduled_count
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, StreamGather, stream_length
 from jobyard.sessions.glidemq.words import Wrong
 
 SEARCH_MAX: Final = 1000
-_SEARCH_PAGE: Final = 1024
 _SEARCHED: Final = (places.STREAM, places.SCHEDULED, places.COMPLETED, places.FAILED)
 
 
@@ -68,20 +83,18 @@ def remove_job(call: Fcall) -> None:
         glide_move.remove(call.yard, job, call.now_ms)
     except NotFound:
         raise Wrong("ERR the job runs at another door") from None
-    _drop_beside(call, place, [job])
+    _drop_beside(call.yard, place, glide.id_bytes(job), call.now_ms)
     call.answer_number(1)
 
 
-def _drop_beside(call: Fcall, place: Place, jobs: list[Job]) -> None:
-    """Let go of what clients kept beside jobs that were removed."""
-    if not call.yard.side.keys:
+def _drop_beside(yard: Yard, place: Place, job_id: bytes, now_ms: i64) -> None:
+    """Let go of what clients kept beside a job that was removed."""
+    if not yard.side.keys:
         return
-    for job in jobs:
-        job_id = bytes_of(glide.id_of(job))
-        for family in (b"jstream:", b"signals:"):
-            key = side.find(call.yard, place.base + family + job_id, call.now_ms)
-            if key is not None:
-                side.drop(call.yard, key)
+    for family in (b"jstream:", b"signals:"):
+        key = side.find(yard, place.base + family + job_id, now_ms)
+        if key is not None:
+            side.drop(yard, key)
 
 
 def clean(call: Fcall) -> None:
@@ -92,16 +105,51 @@ def clean(call: Fcall) -> None:
     _check_keys(call, place, (places.EVENTS, places.ID))
     cutoff = call.any_number(0, "cutoff")
     limit = call.number(1, NUMBER_MAX, "limit")
-    queue = call.yard.queues.get(place.queue_name)
-    removed: list[Job] = []
-    if queue is not None and limit > 0:
-        line = queue.done if place.part == places.COMPLETED else queue.dead
-        before_ms = cutoff - call.yard.journal.wall_offset_ms
-        removed = glide_move.clean(call.yard, queue, line, before_ms, limit, call.now_ms)
-        _drop_beside(call, place, removed)
-        if removed:
-            call.events.tell(queue, b"cleaned", number(len(removed)), [], call.now_ms)
-    call.answer_texts([glide.id_of(job) for job in removed])
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_texts([])
+        return
+    state = DONE if place.part == places.COMPLETED else DEAD
+    line = queue.done if state == DONE else queue.dead
+    removed: list[bytes] = []
+
+    def remove(job: Job, now_ms: i64) -> bool:
+        if job.state != state:
+            return False
+        removed.append(glide.id_bytes(job))
+        yard.drop(job, now_ms)
+        _drop_beside(yard, place, removed[-1], now_ms)
+        return True
+
+    found = LineGather(line, set(), yard.journal.wall_offset_ms, is_reversed=False)
+    found.within(ScoreRange(-inf, float(cutoff), low_open=False, high_open=False))
+    found.stops_outside = True
+    found.limit(0, limit)
+    treat = Treat(call.events, found, remove)
+    treat.oldest_first = True
+    treat.is_quiet = False
+    units = min(limit, line.live_count) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_cleaned(call, queue, removed), units)
+
+
+def _tell_cleaned(call: Fcall, queue: Queue, removed: list[bytes]) -> Pieces:
+    _end_work(call, queue, b"cleaned", len(removed))
+    return Texts(removed, ARRAY, call.proto)
+
+
+def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
+    """Tell of what was done to many jobs, and let a queue go that nothing is left of."""
+    if count == 0:
+        return
+    yard = call.yard
+    now_ms = max(yard.now_ms, call.now_ms)
+    call.events.tell(queue, event, number(count), [], now_ms)
+    if yard.queues.get(queue.name) is queue:
+        if queue.first_link is not None:
+            # Jobs that are gone may have held up others.
+            offer(yard, queue, now_ms)
+        drop_if_idle(yard, queue)
 
 
 def drain(call: Fcall) -> None:
@@ -110,19 +158,35 @@ def drain(call: Fcall) -> None:
     _check_keys(call, place, (places.SCHEDULED, places.EVENTS, places.ID))
     _check_lists(call, place, 4)
     check_group(call.arg(1))
-    queue = call.yard.queues.get(place.queue_name)
-    count: i64 = 0
-    if queue is not None:
-        call.events.is_quiet = True
-        try:
-            jobs = glide_move.drain(call.yard, queue, call.now_ms, with_delayed=call.is_set(0))
-        finally:
-            call.events.is_quiet = False
-        _drop_beside(call, place, jobs)
-        count = len(jobs)
-        if count > 0:
-            call.events.tell(queue, b"drained", number(count), [], call.now_ms)
-    call.answer_number(count)
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_number(0)
+        return
+    with_delayed = call.is_set(0)
+
+    def waits(job: Job) -> bool:
+        if job.state == DELAYED:
+            return with_delayed
+        return job.state == READY and (with_delayed or job.shelf != STAGED)
+
+    def remove(job: Job, now_ms: i64) -> bool:
+        if not waits(job):
+            return False
+        yard.now_ms = max(yard.now_ms, now_ms)
+        job_id = glide.id_bytes(job)
+        erase(yard, job, now_ms)
+        _drop_beside(yard, place, job_id, now_ms)
+        return True
+
+    treat = Treat(call.events, RosterGather(queue, waits), remove)
+    units = (stream_length(queue) + scheduled_count(queue)) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_done(call, queue, b"drained", treat), units)
+
+
+def _tell_done(call: Fcall, queue: Queue, event: bytes, treat: Treat) -> None:
+    _end_work(call, queue, event, treat.count)
+    call.answer_number(treat.count)
 
 
 def retry_jobs(call: Fcall) -> None:
@@ -131,13 +195,32 @@ def retry_jobs(call: Fcall) -> None:
     _check_keys(call, place, (places.SCHEDULED, places.EVENTS, places.ID))
     count = call.number(0, NUMBER_MAX, "count")
     call.number(1, TIME_MAX, "timestamp")
-    queue = call.yard.queues.get(place.queue_name)
-    retried: i64 = 0
-    if queue is not None:
-        retried = len(glide_move.retry_jobs(call.yard, queue, count, call.now_ms))
-        if retried > 0:
-            call.events.tell(queue, b"retried", number(retried), [], call.now_ms)
-    call.answer_number(retried)
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_number(0)
+        return
+    found = LineGather(queue.dead, set(), 0, is_reversed=False)
+    found.limit(0, count if count > 0 else LAST)
+    treat = Treat(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
+    treat.oldest_first = True
+    treat.is_quiet = False
+    units = min(count if count > 0 else LAST, queue.dead.live_count) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_done(call, queue, b"retried", treat), units)
+
+
+def _retry(yard: Yard, treat: Treat, job: Job, now_ms: i64) -> bool:
+    """Bring one back, if it is dead; where the disk is full, those before it are what was done."""
+    if job.state != DEAD:
+        return False
+    try:
+        glide_move.retry(yard, job, now_ms)
+    except StorageFull:
+        if treat.count == 0:
+            raise
+        treat.most = treat.count
+        return False
+    return True
 
 
 def retry_job(call: Fcall) -> None:
@@ -183,13 +266,12 @@ def trim_broadcast(call: Fcall) -> None:
     most = call.number(0, NUMBER_MAX, "maxLen")
     call.number(1, TIME_MAX, "timestamp")
     key = call.door.keyed(call.key(0), call.now_ms)
-    count: i64 = 0
-    if key.kind() == STREAM:
-        before = key.entries_count()
-        if before > most:
-            key.drop_oldest(before - most)
-            count = before - key.entries_count()
-    call.answer_number(count)
+    over: i64 = key.entries_count() - most if key.kind() == STREAM else 0
+    trim = key.trim_oldest(over) if over > 0 else None
+    if trim is None:
+        call.answer_number(0)
+    else:
+        begin(call.call, trim, lambda: call.answer_number(trim.count), over * CHANGE_UNITS)
 
 
 def revoke(call: Fcall) -> None:
@@ -301,41 +383,29 @@ def search_by_name(call: Fcall) -> None:
     queue = call.yard.queues.get(place.queue_name)
     if place.part not in _SEARCHED:
         raise Wrong("ERR wrong key at 1")
-    call.answer_texts([] if queue is None else _named(call, queue, place, name, limit))
-
-
-def _named(call: Fcall, queue: Queue, place: Place, name: str, limit: i64) -> list[str]:
-    """Return the ids of the first jobs with a name, looked for page by page."""
+    if queue is None:
+        call.answer_texts([])
+        return
     # As many as there can be: so the search ends with the last of them, and begins for one only.
     left: i64 = queue.jobs_count()
     if name != PLAIN.name:
         known = [one.jobs_count for one in call.yard.policies.values() if one.name == name]
         left = min(left, sum(known))
-    found: list[str] = []
-    start: i64 = 0
-    size: i64 = _SEARCH_PAGE
-    while len(found) < limit and left > 0:
-        jobs = _page(call, queue, place, start, size)
-        for job in jobs:
-            if job.policy.name == name and len(found) < limit:
-                found.append(glide.id_of(job))
-                left -= 1
-        if len(jobs) < size:
-            break
-        start += size
-        # Doubled each time, since every page walks past all that was seen.
-        size *= 2
-    return found
+    found = _searched(call.yard, queue, place)
+    found.name = name
+    found.limit(0, min(limit, left))
+    begin(call.call, found, lambda: _named(call, found))
 
 
-def _page(call: Fcall, queue: Queue, place: Place, start: i64, count: i64) -> list[Job]:
+def _named(call: Fcall, found: Gather) -> Pieces:
+    return Texts([glide.id_bytes(job_of(item)) for item in found.items], ARRAY, call.proto)
+
+
+def _searched(yard: Yard, queue: Queue, place: Place) -> Gather:
+    """Return the work of finding jobs of a part of a queue."""
     if place.part == places.STREAM:
-        return stream_ranks(queue, start, count)
+        return StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
     if place.part == places.SCHEDULED:
-        return scheduled_page(call.yard, queue, start, start + count, is_reversed=False)
+        return ScheduledGather(yard, queue, FIRST, LAST, is_reversed=False)
     line = queue.done if place.part == places.COMPLETED else queue.dead
-    jobs: list[Job] = []
-    for item in line.page(start, count, is_reversed=False):
-        assert isinstance(item, Outcome)
-        jobs.append(item.job)
-    return jobs
+    return LineGather(line, set(), 0, is_reversed=False)

@@ -1,12 +1,19 @@
 """Commands for keys of any kind: SCAN, TYPE, EXISTS, DEL, EXPIRE and their kin."""
 
-from typing import Final
+from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from jobyard.engine.tasks import Task
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.listing import LAST
 from jobyard.model.side import KIND_NAMES, NO_KIND
+from jobyard.sessions.glidemq.answers import ARRAY, Texts
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS, Treat
+from jobyard.sessions.glidemq.keyed import SIDE_AREA, Keyed, Scan
+from jobyard.sessions.glidemq.long import Pieces, begin
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.glob import is_match
 from jobyard.wire.resp_write import (
@@ -18,12 +25,60 @@ from jobyard.wire.resp_write import (
     write_text,
 )
 
-# Keys that are kept stand behind those that show queues; this bit tells their cursors apart.
-SIDE_AREA: Final = 1 << 62
 SCAN_COUNT: Final = 10
 SCAN_MAX: Final = 10_000
+# Keys that are looked at in one unit of work.
+_KEYS_PER_UNIT: Final = 4
 # In every key by which a worker is registered.
 _WORKER_PART: Final = b"}:w:"
+
+
+@final
+class Deleting(Task):
+    """Lets keys go, one after the other; of those that show jobs, the jobs in slices."""
+
+    def __init__(self, keys: list[Keyed]) -> None:
+        super().__init__()
+        self._keys = keys
+        self._at: i64 = 0
+        self._clearing: Treat | None = None
+        self.count: i64 = 0
+
+    def units(self) -> i64:
+        """Return about what it takes."""
+        units: i64 = 0
+        for key in self._keys:
+            units += 1 + key.held_count() * CHANGE_UNITS
+        return units
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Let some go."""
+        done: i64 = 0
+        while self._at < len(self._keys) and done < most:
+            clearing = self._clearing
+            if clearing is None:
+                self._begin(self._keys[self._at])
+                done += 1
+                continue
+            left = most - done
+            used = clearing.step(left, now_ms)
+            done += used
+            if used < left:
+                self._clearing = None
+                self._at += 1
+        return min(done, most - 1) if self._at >= len(self._keys) else max(done, most)
+
+    def _begin(self, key: Keyed) -> None:
+        if key.kind() == NO_KIND:
+            self._at += 1
+            return
+        clearing = key.clear()
+        if clearing is None:
+            self.count += 1 if key.delete() else 0
+            self._at += 1
+            return
+        self.count += 1
+        self._clearing = clearing
 
 
 def type_of(call: Call) -> None:
@@ -47,25 +102,16 @@ def delete(call: Call) -> None:
     # All of them are looked at before the first goes. Newer clients delete, with all the keys of
     # a queue, some that no key is called here: those are not there.
     keys = [call.door.known(name, call.now_ms) for name in call.args(1)]
-    count: i64 = 0
-    events = call.door.events
-    # Who deletes keys is told by its answer; no stream of events comes back by it.
-    events.is_quiet = True
-    try:
-        for key in keys:
-            if key is not None and key.kind() != NO_KIND and key.delete():
-                count += 1
-    finally:
-        events.is_quiet = False
+    deleting = Deleting([key for key in keys if key is not None])
+    units = deleting.units() if call.session.units_left >= 0 else 0
+    begin(call, deleting, lambda: _deleted(call, deleting), units)
+
+
+def _deleted(call: Call, deleting: Deleting) -> None:
     for name in call.args(1):
         if _WORKER_PART in name:
             call.door.sign_off(name, call.now_ms)
-    write_integer(call.out, count)
-
-
-def size(call: Call) -> None:
-    """Count all keys."""
-    write_integer(call.out, call.door.keys_count())
+    write_integer(call.out, deleting.count)
 
 
 # -- going by themselves ---------------------------------------------------------------------------
@@ -187,47 +233,109 @@ def scan(call: Call) -> None:
         at += 2
     if count < 1:
         raise Wrong(SYNTAX)
-    after, names = _page(call, cursor, pattern, min(count, SCAN_MAX))
-    if kind:
-        names = [name for name in names if _kind_name(call, name) == kind]
-    write_array(call.out, 2)
-    write_text(call.out, str(after))
-    write_array(call.out, len(names))
-    for name in names:
-        write_bulk(call.out, name)
+    scanning = Scanning(call, cursor, pattern, min(count, SCAN_MAX))
+    scanning.kind_name = kind
+    begin(call, scanning, lambda: Page(scanning.scan))
 
 
-def _kind_name(call: Call, name: bytes) -> bytes:
-    return KIND_NAMES[call.door.keyed(name, call.now_ms).kind()].encode()
+@final
+class Page(Pieces):
+    """Keys that a scan found, and where to go on."""
+
+    def __init__(self, scan: Scan) -> None:
+        super().__init__(len(scan.names))
+        self._scan = scan
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write the cursor, and how many keys there are."""
+        write_array(out, 2)
+        write_text(out, str(int(self._scan.cursor)))
+        write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one."""
+        write_bulk(out, self._scan.names[at])
 
 
-def _page(call: Call, cursor: i64, pattern: bytes, count: i64) -> tuple[i64, list[bytes]]:
-    names: list[bytes] = []
-    if cursor < SIDE_AREA:
-        after, names = call.door.projections.scan(cursor, pattern, count, call.now_ms)
-        if after != 0 or not call.yard.side.keys:
-            return after, names
-        cursor = SIDE_AREA
-        count = max(count - len(names), 1)
-    page = call.yard.side.page(cursor & (SIDE_AREA - 1), count)
-    names += [
-        key.name for key in page if key.expires_ms > call.now_ms and is_match(pattern, key.name)
-    ]
-    return (SIDE_AREA | page[-1].key if len(page) == count else 0), names
+@final
+class Scanning(Task):
+    """Goes through keys from a cursor on: those that show queues, then those that are kept."""
+
+    def __init__(self, call: Call, cursor: i64, pattern: bytes, count: i64) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._door = call.door
+        self.scan = Scan(cursor, pattern, count)
+        # Of which kind; nothing for any.
+        self.kind_name: bytes = b""
+        self._is_counting: bool = False
+        self.count: i64 = 0
+
+    def only_count(self) -> None:
+        """Count the keys, and remember none."""
+        self._is_counting = True
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Go on."""
+        scan = self.scan
+        done: i64 = 0
+        while done < most:
+            before = len(scan.names)
+            if scan.cursor >= SIDE_AREA:
+                done += self._scan_side(most - done, now_ms)
+                scan.is_over = scan.cursor == 0
+            else:
+                done += max(self._door.projections.scan(scan, most - done, now_ms), 1)
+                if scan.is_over and self._door.yard.side.keys:
+                    scan.cursor = SIDE_AREA
+                    scan.is_over = False
+            self._look_at_kinds(before, now_ms)
+            if scan.is_over or scan.is_enough():
+                return min(done, most - 1)
+        return done
+
+    def _scan_side(self, most: i64, now_ms: i64) -> i64:
+        scan = self.scan
+        count = min(most * _KEYS_PER_UNIT, max(scan.count - scan.looked, 1))
+        keys = self._door.yard.side.page(scan.cursor & (SIDE_AREA - 1), count)
+        for key in keys:
+            is_wanted = not scan.pattern or is_match(scan.pattern, key.name)
+            if key.expires_ms > now_ms and is_wanted:
+                scan.names.append(key.name)
+        scan.looked += len(keys)
+        scan.cursor = SIDE_AREA | keys[len(keys) - 1].key if len(keys) == count else 0
+        return count // _KEYS_PER_UNIT + 1
+
+    def _look_at_kinds(self, start: i64, now_ms: i64) -> None:
+        names = self.scan.names
+        if self.kind_name:
+            some = [name for name in names[start:] if self._is_of_kind(name, now_ms)]
+            del names[start:]
+            names += some
+        if self._is_counting:
+            self.count += len(names)
+            names.clear()
+
+    def _is_of_kind(self, name: bytes, now_ms: i64) -> bool:
+        kind = self._door.keyed(name, now_ms).kind()
+        return KIND_NAMES[kind].encode() == self.kind_name
+
+
+def size(call: Call) -> None:
+    """Count all keys that SCAN would tell."""
+    scanning = Scanning(call, 0, b"*", LAST)
+    scanning.only_count()
+    begin(call, scanning, lambda: _tell_size(call, scanning))
+
+
+def _tell_size(call: Call, scanning: Scanning) -> None:
+    write_integer(call.out, scanning.count)
 
 
 def keys(call: Call) -> None:
-    """Tell all keys that match; SCAN does it without holding up others."""
-    found: list[bytes] = []
-    cursor: i64 = 0
-    while True:
-        cursor, names = _page(call, cursor, call.arg(1), SCAN_MAX)
-        found += names
-        if cursor == 0:
-            break
-    write_array(call.out, len(found))
-    for name in found:
-        write_bulk(call.out, name)
+    """Tell all keys that match."""
+    scanning = Scanning(call, 0, call.arg(1), LAST)
+    begin(call, scanning, lambda: Texts(scanning.scan.names, ARRAY, call.proto))
 
 
 def memory(call: Call) -> None:

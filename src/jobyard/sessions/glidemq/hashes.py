@@ -5,14 +5,15 @@ from math import isfinite
 from typing import Final
 
 from jobyard.model.side import HASH
+from jobyard.sessions.glidemq.answers import ARRAY, MAP, Texts
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.long import pour
 from jobyard.sessions.glidemq.words import NOT_FLOAT, OVERFLOW, Wrong, wrong_count
 from jobyard.wire.resp import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp_write import (
     write_array,
     write_bulk,
     write_integer,
-    write_map,
     write_nil,
     write_ok,
 )
@@ -78,27 +79,21 @@ def _fields(call: Call) -> dict[bytes, bytes]:
 
 def hgetall(call: Call) -> None:
     """Tell all fields with their values."""
-    fields = _fields(call)
-    write_map(call.out, len(fields), call.proto)
-    for name, value in fields.items():
-        write_bulk(call.out, name)
-        write_bulk(call.out, value)
+    flat: list[bytes] = []
+    for name, value in _fields(call).items():
+        flat.append(name)
+        flat.append(value)
+    pour(call, Texts(flat, MAP, call.proto))
 
 
 def hkeys(call: Call) -> None:
     """Tell all fields."""
-    fields = _fields(call)
-    write_array(call.out, len(fields))
-    for name in fields:
-        write_bulk(call.out, name)
+    pour(call, Texts(list(_fields(call)), ARRAY, call.proto))
 
 
 def hvals(call: Call) -> None:
     """Tell all values."""
-    fields = _fields(call)
-    write_array(call.out, len(fields))
-    for value in fields.values():
-        write_bulk(call.out, value)
+    pour(call, Texts(list(_fields(call).values()), ARRAY, call.proto))
 
 
 def hlen(call: Call) -> None:

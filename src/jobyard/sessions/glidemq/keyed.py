@@ -5,13 +5,14 @@ Some keys show the state of a queue (`Projections` finds these), all others are 
 set. A method a key does not have refuses: reads as the wrong kind, changes as having no meaning.
 """
 
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.side import StreamEntry, StreamId, StreamReader
+from jobyard.sessions.glidemq.gather import Gather, Treat
 from jobyard.sessions.glidemq.keys import KeyName
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, WRONG_TYPE, Wrong
 
@@ -35,6 +36,10 @@ class ScoreRange:
             return False
         return not (score > self.high or (self.high_open and score == self.high))
 
+    def is_all(self) -> bool:
+        """Tell whether every score lies inside."""
+        return self.low == -inf and self.high == inf and not (self.low_open or self.high_open)
+
     def least(self) -> i64:
         """Return the least whole number inside."""
         if self.low <= -_WHOLE_MAX or self.low > _WHOLE_MAX:
@@ -52,6 +57,9 @@ class ScoreRange:
 
 Scored = tuple[bytes, float]
 
+# Keys that are kept stand behind those that show queues; this bit tells their cursors apart.
+SIDE_AREA: Final = 1 << 62
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Keyed:
@@ -66,6 +74,17 @@ class Keyed:
     def delete(self) -> bool:
         """Let the key go; tell whether it was there."""
         raise Wrong(NOT_CHANGED_SO)
+
+    def clear(self) -> Treat | None:
+        """Return the work of letting go of all it holds, where that may be much, else None.
+
+        What of it takes no time is done at once.
+        """
+        return None
+
+    def held_count(self) -> i64:
+        """Return how many jobs `clear` may remove."""
+        return 0
 
     def expires_ms(self) -> i64:
         """Return when it goes by itself, or NEVER_MS."""
@@ -183,8 +202,16 @@ class Keyed:
             found.reverse()
         return found
 
+    def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
+        """Return the work of finding members, where they may be many: all, or those of a range."""
+        return None
+
     def set_scores(self, scores: dict[bytes, float]) -> i64:
         """Set the scores of members; return how many of them are new."""
+        raise Wrong(NOT_CHANGED_SO)
+
+    def check_popped(self, count: i64) -> None:
+        """Refuse if so many members cannot be taken out."""
         raise Wrong(NOT_CHANGED_SO)
 
     def drop_scored(self, members: list[bytes]) -> i64:
@@ -202,6 +229,10 @@ class Keyed:
     ) -> list[StreamEntry]:
         """Return at most so many entries from `first` to `last`, both included."""
         raise Wrong(WRONG_TYPE)
+
+    def find_entries(self, first: StreamId, last: StreamId, *, is_reversed: bool) -> Gather | None:
+        """Return the work of finding entries, where they may be many."""
+        return None
 
     def last_id(self) -> StreamId:
         """Return the greatest id there ever was."""
@@ -223,6 +254,14 @@ class Keyed:
         """Let the oldest entries go, so many of them."""
         raise Wrong(NOT_CHANGED_SO)
 
+    def trim_found(self, found: Gather, most: i64) -> Treat:
+        """Return the work of letting go of up to so many entries that are found."""
+        raise Wrong(NOT_CHANGED_SO)
+
+    def trim_oldest(self, count: i64) -> Treat | None:
+        """Return the work of letting the oldest entries go, where they may be many."""
+        return None
+
     def watch(self, reader: StreamReader) -> None:
         """Tell somebody of every new entry."""
         raise Wrong(WRONG_TYPE)
@@ -230,6 +269,28 @@ class Keyed:
     def unwatch(self, reader: StreamReader) -> None:
         """Tell them no more."""
         raise Wrong(WRONG_TYPE)
+
+
+@final
+class Scan:
+    """One way through keys: how far it has come, and what was found."""
+
+    def __init__(self, cursor: i64, pattern: bytes, count: i64) -> None:
+        self.cursor: i64 = cursor
+        # Nothing for all keys.
+        self.pattern: bytes = b"" if pattern == b"*" else pattern
+        # How many keys are to be looked at, about.
+        self.count: i64 = count
+        self.looked: i64 = 0
+        self.names: list[bytes] = []
+        # Queues that have no number yet that a cursor could tell; None until they are looked for.
+        self.unseen: list[str] | None = None
+        # Whether all have been looked at.
+        self.is_over: bool = False
+
+    def is_enough(self) -> bool:
+        """Tell whether as many keys as were asked for have been looked at."""
+        return self.looked >= self.count
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -240,13 +301,9 @@ class Projections:
         """Return the key if it shows a queue or a job; None if it is kept as it was set."""
         raise NotImplementedError
 
-    def count(self) -> i64:
-        """Return how many such keys there are."""
-        raise NotImplementedError
+    def scan(self, scan: Scan, most: i64, now_ms: i64) -> i64:
+        """Go on through such keys for about `most` units of work; return what it took.
 
-    def scan(self, cursor: i64, pattern: bytes, count: i64, now_ms: i64) -> tuple[i64, list[bytes]]:
-        """Return about `count` keys from a cursor on, and the next cursor, 0 at the end.
-
-        Cursors lie below 2^62.
+        It ends when `scan` has looked at enough keys, or its cursor is 0. Cursors lie below 2^62.
         """
         raise NotImplementedError

@@ -3,7 +3,9 @@
 from mypy_extensions import i64
 
 from jobyard.model.side import LIST, SET
+from jobyard.sessions.glidemq.answers import ARRAY, MEMBERS, Texts
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.long import pour
 from jobyard.sessions.glidemq.words import Wrong, wrong_count
 from jobyard.wire.resp_write import (
     write_array,
@@ -12,7 +14,6 @@ from jobyard.wire.resp_write import (
     write_nil,
     write_nil_array,
     write_ok,
-    write_set,
 )
 
 
@@ -90,7 +91,7 @@ def lrange(call: Call) -> None:
         write_array(call.out, 0)
         return
     start, end = span(start, stop, key.items_count())
-    _write_all(call, key.items(start, end))
+    pour(call, Texts(key.items(start, end), ARRAY, call.proto))
 
 
 def lindex(call: Call) -> None:
@@ -137,10 +138,7 @@ def srem(call: Call) -> None:
 def smembers(call: Call) -> None:
     """Tell all members."""
     key = call.found(1, SET)
-    members = [] if key is None else key.members()
-    write_set(call.out, len(members), call.proto)
-    for member in members:
-        write_bulk(call.out, member)
+    pour(call, Texts([] if key is None else key.members(), MEMBERS, call.proto))
 
 
 def scard(call: Call) -> None:

@@ -5,6 +5,7 @@ something, and refused where it does not. `find` makes one of these for each com
 state of their own.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64
@@ -14,12 +15,14 @@ from jobyard.engine.audience import drop_repeats
 from jobyard.engine.queues import stop_counting
 from jobyard.engine.yard import Yard
 from jobyard.model.item import Item
-from jobyard.model.job import DEAD, DONE
+from jobyard.model.job import DEAD, DONE, READY, Job
 from jobyard.model.line import Line
+from jobyard.model.listing import FIRST, LAST
 from jobyard.model.queue import Queue
 from jobyard.model.side import HASH, NO_KIND, STRING
 from jobyard.sessions.glidemq import places
-from jobyard.sessions.glidemq.events import Ring
+from jobyard.sessions.glidemq.events import Events, Ring
+from jobyard.sessions.glidemq.gather import Gather, LineGather, RosterGather, Treat
 from jobyard.sessions.glidemq.keyed import Keyed, Scored, ScoreRange
 from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_fields import (
@@ -33,34 +36,36 @@ from jobyard.sessions.glidemq.projection_fields import (
 )
 from jobyard.sessions.glidemq.projection_job import number
 from jobyard.sessions.glidemq.projection_sets import (
+    HIDDEN_MAX,
     Hidden,
+    ScheduledGather,
     ended_at,
     few_members,
     is_scheduled,
     list_active,
     list_count,
     list_items,
-    list_jobs,
     parked_count,
     parked_jobs,
     rank_of,
     repeats,
-    resting_jobs,
     resting_member,
     scheduled_count,
     scheduled_jobs,
     scheduled_member,
     scheduled_page,
     scheduled_within,
+    shelf_of,
     shelves_of,
 )
 from jobyard.sessions.glidemq.projection_writes import (
     SETTINGS,
     drop_meta_fields,
-    remove_jobs,
+    remove_if_may,
     schedule,
     set_meta_fields,
 )
+from jobyard.sessions.glidemq.words import Wrong
 
 
 class Part(Keyed):
@@ -69,9 +74,12 @@ class Part(Keyed):
     What only tells comes back with the next job: deleted, it says that it is gone.
     """
 
-    def __init__(self, kind: i64, yard: Yard, queue: Queue, place: Place, now_ms: i64) -> None:
+    def __init__(
+        self, kind: i64, yard: Yard, queue: Queue, place: Place, now_ms: i64, events: Events
+    ) -> None:
         self._kind: i64 = kind
         self._yard = yard
+        self._events = events
         self._queue = queue
         self._place = place
         self._now_ms: i64 = now_ms
@@ -87,6 +95,15 @@ class Part(Keyed):
     def delete(self) -> bool:
         """Say that it is gone."""
         return self.is_there()
+
+    def _removal(self, has: Callable[[Job], bool]) -> Treat:
+        """Return the work of removing the jobs of the queue that are of a kind."""
+        yard = self._yard
+        return Treat(
+            self._events,
+            RosterGather(self._queue, has),
+            lambda job, now_ms: has(job) and remove_if_may(yard, job, now_ms),
+        )
 
 
 @final
@@ -268,9 +285,16 @@ class ListKey(Part):
         """Return the ids of some of them."""
         return list_items(self._queue, self._place)[start:end]
 
-    def delete(self) -> bool:
-        """Remove all jobs that stand there."""
-        return remove_jobs(self._yard, list_jobs(self._queue, self._place), self._now_ms) > 0
+    def clear(self) -> Treat | None:
+        """Return the work of removing all jobs that stand there."""
+        return self._removal(self._has)
+
+    def held_count(self) -> i64:
+        """Return how many jobs stand there."""
+        return self.items_count()
+
+    def _has(self, job: Job) -> bool:
+        return job.state == READY and job.shelf == shelf_of(self._place)
 
 
 @final
@@ -297,6 +321,10 @@ class SortedPart(Part):
     def is_there(self) -> bool:
         """Tell whether it has a member."""
         return self.scored_count() > 0
+
+    def held_count(self) -> i64:
+        """Return how many members there are."""
+        return self.scored_count()
 
 
 @final
@@ -345,14 +373,27 @@ class ScheduledKey(SortedPart):
             found.sort(key=rank_of, reverse=is_reversed)
         return found
 
+    def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
+        """Return the work of finding jobs; None where subscriptions get some again."""
+        if self._repeats():
+            return None
+        low, high = (FIRST, LAST) if within is None else (within.least(), within.most())
+        return ScheduledGather(self._yard, self._queue, low, high, is_reversed=is_reversed)
+
     def set_scores(self, scores: dict[bytes, float]) -> i64:
         """Let jobs come when their scores say, those at rest included."""
         return schedule(self._yard, self._queue, scores, self._now_ms)
 
     def delete(self) -> bool:
-        """Remove all of them."""
-        is_there = drop_repeats(self._yard, self._queue) > 0
-        return remove_jobs(self._yard, scheduled_jobs(self._queue), self._now_ms) > 0 or is_there
+        """Let go of what subscriptions were to get again."""
+        return drop_repeats(self._yard, self._queue) > 0
+
+    def clear(self) -> Treat | None:
+        """Return the work of removing all jobs."""
+        if scheduled_count(self._queue) == 0:
+            return None
+        drop_repeats(self._yard, self._queue)
+        return self._removal(is_scheduled)
 
 
 @final
@@ -386,9 +427,10 @@ class RestKey(SortedPart):
         queue: Queue,
         place: Place,
         now_ms: i64,
+        events: Events,
         hidden: Hidden,
     ) -> None:
-        super().__init__(kind, yard, queue, place, now_ms)
+        super().__init__(kind, yard, queue, place, now_ms, events)
         self._hidden = hidden
 
     def _state(self) -> i64:
@@ -437,16 +479,32 @@ class RestKey(SortedPart):
     def drop_scored(self, members: list[bytes]) -> i64:
         """Show some no more until they end again: whoever does so is about to bring them back."""
         gone: i64 = 0
+        left_out = self._left_out()
         for member in dict.fromkeys(members):
-            if self.score(member) is not None:
-                job = glide.find(self._yard, self._queue, text_of(member))
-                assert job is not None
+            job = glide.find(self._yard, self._queue, text_of(member))
+            if job is not None and job.state == self._state() and job.outcome() not in left_out:
                 self._hidden.add(job)
                 gone += 1
         return gone
 
-    def delete(self) -> bool:
-        """Remove all of them."""
-        is_there = self.is_there()
-        remove_jobs(self._yard, resting_jobs(self._line()), self._now_ms)
-        return is_there
+    def clear(self) -> Treat | None:
+        """Return the work of removing all of them."""
+        found = LineGather(self._line(), set(), 0, is_reversed=False)
+        return Treat(self._events, found, self._remove)
+
+    def _remove(self, job: Job, now_ms: i64) -> bool:
+        return job.state == self._state() and remove_if_may(self._yard, job, now_ms)
+
+    def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
+        """Return the work of finding jobs by when they ended."""
+        offset_ms = self._yard.journal.wall_offset_ms
+        left_out = self._left_out()
+        found = LineGather(self._line(), left_out, offset_ms, is_reversed=is_reversed)
+        if within is not None:
+            found.within(within)
+        return found
+
+    def check_popped(self, count: i64) -> None:
+        """Refuse to hide more than can be remembered."""
+        if min(count, self.scored_count()) > HIDDEN_MAX:
+            raise Wrong(f"ERR at most {HIDDEN_MAX} jobs can be taken out at once")

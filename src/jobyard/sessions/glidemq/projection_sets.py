@@ -20,11 +20,11 @@ from jobyard.model.item import Item
 from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
 from jobyard.model.lane import Lane
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.line import Line
 from jobyard.model.listing import Listing, Listings
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, Shelves
 from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.gather import ListingGather
 from jobyard.sessions.glidemq.keyed import Scored, ScoreRange
 from jobyard.sessions.glidemq.places import Place, bytes_of
 from jobyard.sessions.glidemq.projection_job import priority_of
@@ -128,7 +128,8 @@ class ScheduledListing(Listing):
             self.forget()
 
 
-def _schedule(yard: Yard, queue: Queue) -> Listing:
+def scheduled_listing(yard: Yard, queue: Queue) -> Listing:
+    """Return the order of the schedule, which may not be up to date."""
     listings = listings_of(queue)
     listing = listings.scheduled
     if listing is None:
@@ -136,7 +137,28 @@ def _schedule(yard: Yard, queue: Queue) -> Listing:
         listings.scheduled = listing
     assert isinstance(listing, ScheduledListing)
     listing.check_offset()
-    return renewed(queue, listing, scheduled_count(queue))
+    return listing
+
+
+def _schedule(yard: Yard, queue: Queue) -> Listing:
+    return renewed(queue, scheduled_listing(yard, queue), scheduled_count(queue))
+
+
+@final
+class ScheduledGather(ListingGather):
+    """Jobs that wait to be promoted, by scores from `low` to `high`."""
+
+    def __init__(self, yard: Yard, queue: Queue, low: i64, high: i64, *, is_reversed: bool) -> None:
+        super().__init__(queue, low, high, is_reversed=is_reversed)
+        self._yard = yard
+
+    def listing(self) -> Listing:
+        """Return the order of the schedule."""
+        return scheduled_listing(self._yard, self._queue)
+
+    def length(self) -> i64:
+        """Return how many jobs wait."""
+        return scheduled_count(self._queue)
 
 
 def scheduled_count(queue: Queue) -> i64:
@@ -242,16 +264,6 @@ def ended_at(yard: Yard, item: Item) -> float:
     return float(item.ended_ms + yard.journal.wall_offset_ms)
 
 
-def resting_jobs(line: Line) -> list[Job]:
-    """Return jobs that are done or dead, the first to end first."""
-    found: list[Job] = []
-    for item in line.items:
-        if item.pos == 0:
-            assert isinstance(item, Outcome)
-            found.append(item.job)
-    return found
-
-
 def _shut_lanes(yard: Yard, queue: Queue) -> list[Scored]:
     shelves = shelves_of(queue)
     found: list[Scored] = []
@@ -309,10 +321,11 @@ def list_count(queue: Queue, place: Place) -> i64:
         return 0
     if shelves.listed_apart > 0:
         return len(list_jobs(queue, place))
-    return len(shelves.heap(_shelf(place)).items)
+    return len(shelves.heap(shelf_of(place)).items)
 
 
-def _shelf(place: Place) -> i64:
+def shelf_of(place: Place) -> i64:
+    """Return where the jobs of a list stand."""
     return PROMOTED if place.part == places.PRIORITY else STACK
 
 
@@ -327,7 +340,7 @@ def list_jobs(queue: Queue, place: Place) -> list[Job]:
     shelves = shelves_of(queue)
     if shelves is None:
         return found
-    shelf = _shelf(place)
+    shelf = shelf_of(place)
     if shelves.listed_apart > 0:
         found = lane_jobs(shelves, shelf, shelves.listed_apart)
         found.sort(key=_turn_of, reverse=True)

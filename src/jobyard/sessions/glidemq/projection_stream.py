@@ -16,9 +16,10 @@ from jobyard.engine import glide
 from jobyard.engine.lists import roster_of
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
-from jobyard.model.listing import Listing
+from jobyard.model.listing import FIRST, LAST, Listing
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
+from jobyard.sessions.glidemq.gather import PER_UNIT, ListingGather
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_sets import (
     list_active,
@@ -111,10 +112,46 @@ _ENTRIES: Final = StreamListing()
 
 
 def _stream(queue: Queue) -> Listing:
+    return renewed(queue, stream_listing(queue), stream_length(queue))
+
+
+@final
+class StreamGather(ListingGather):
+    """Jobs by their entries from `low` to `high`."""
+
+    def listing(self) -> Listing:
+        """Return the order of the stream."""
+        return stream_listing(self._queue)
+
+    def length(self) -> i64:
+        """Return how many entries there are."""
+        return stream_length(self._queue)
+
+    def look(self, most: i64) -> i64:
+        """Look at jobs as they came while they stand so; else at the order of their entries."""
+        if not is_straight(self._queue):
+            return super().look(most)
+        step: i64 = -1 if self._is_reversed else 1
+        if self._key == (LAST if self._is_reversed else FIRST):
+            # It begins at this place; later it goes on behind one, which no two entries have.
+            step = 0
+        stretch = roster_of(self._queue).stretch(
+            self._place + step,
+            self._bound,
+            most * PER_UNIT,
+            _ENTRIES,
+            is_reversed=self._is_reversed,
+        )
+        stretch.key = FIRST if self._is_reversed else LAST
+        return self._take_all(stretch, 0)
+
+
+def stream_listing(queue: Queue) -> Listing:
+    """Return the order of the stream, which may not be up to date."""
     listings = listings_of(queue)
     if listings.stream is None:
         listings.stream = StreamListing()
-    return renewed(queue, listings.stream, stream_length(queue))
+    return listings.stream
 
 
 def stream_jobs(queue: Queue) -> list[Job]:
@@ -124,7 +161,7 @@ def stream_jobs(queue: Queue) -> list[Job]:
 
 def stream_ranks(queue: Queue, start: i64, count: i64) -> list[Job]:
     """Return up to `count` of the jobs that have an entry, without the first `start`."""
-    if _is_straight(queue):
+    if is_straight(queue):
         jobs = stream_page(queue, 0, ENTRY_MAX - 1, start + count, is_reversed=False)
         return jobs[start:]
     return _stream(queue).page(start, count, is_reversed=False)
@@ -132,14 +169,14 @@ def stream_ranks(queue: Queue, start: i64, count: i64) -> list[Job]:
 
 def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:
     """Return up to `count` jobs by their entries from `low` to `high`; all if it is negative."""
-    if _is_straight(queue):
+    if is_straight(queue):
         roster = roster_of(queue)
         high = min(high, ENTRY_MAX - 1)
         return roster.between(low, high, count, _ENTRIES, is_reversed=is_reversed)
     return _stream(queue).between(low, high, count, is_reversed=is_reversed)
 
 
-def _is_straight(queue: Queue) -> bool:
+def is_straight(queue: Queue) -> bool:
     """Tell whether the entries of a queue stand in the order its jobs came, and few others between.
 
     So it is with plain jobs; no other order need be made for them then.

@@ -9,7 +9,8 @@ from jobyard.engine import glide
 from jobyard.engine.audience import drop_audience, is_subscribed, unwatch, watch
 from jobyard.engine.queues import open_queue
 from jobyard.engine.yard import STAMP_SHIFT, Yard
-from jobyard.model.job import LEASED
+from jobyard.model.audience import has_entry
+from jobyard.model.job import LEASED, Job
 from jobyard.model.side import (
     NO_KIND,
     STREAM,
@@ -18,19 +19,20 @@ from jobyard.model.side import (
     StreamReader,
 )
 from jobyard.sessions.glidemq.events import Events, Ring
+from jobyard.sessions.glidemq.gather import Gather, RosterGather, Treat
 from jobyard.sessions.glidemq.keyed import Keyed
 from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_stream import (
     ENTRY_MAX,
     GROUP,
+    StreamGather,
     entry_fields,
     entry_stamp,
     find_entry,
-    stream_jobs,
     stream_length,
     stream_page,
 )
-from jobyard.sessions.glidemq.projection_writes import readmit, remove_job, remove_jobs
+from jobyard.sessions.glidemq.projection_writes import readmit, remove_if_may, remove_job
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
 
 if TYPE_CHECKING:
@@ -94,8 +96,10 @@ class StreamKey(Keyed):
         husks: Husks,
         now_ms: i64,
         groups: dict[str, dict[str, int]],
+        events: Events,
     ) -> None:
         self._yard = yard
+        self._events = events
         self._name = name
         self._queue: Queue | None = yard.queues.get(name)
         self._husks = husks
@@ -122,6 +126,14 @@ class StreamKey(Keyed):
         low, high = stamp_of(first), stamp_of(last)
         jobs = stream_page(queue, low, high, count, is_reversed=is_reversed)
         return [StreamEntry(id_of(entry_stamp(job)), entry_fields(job)) for job in jobs]
+
+    def find_entries(self, first: StreamId, last: StreamId, *, is_reversed: bool) -> Gather | None:
+        """Return the work of finding the jobs whose entries lie between two ids."""
+        queue = self._queue
+        if queue is None:
+            return None
+        low, high = stamp_of(first), min(stamp_of(last), ENTRY_MAX - 1)
+        return StreamGather(queue, low, high, is_reversed=is_reversed)
 
     def last_id(self) -> StreamId:
         """Return the greatest id there ever was."""
@@ -155,27 +167,51 @@ class StreamKey(Keyed):
             raise Wrong("ERR an entry is a job, and there is none of that id: add it first")
         return id_of(readmit(self._yard, job, named.get(b"retryGroup", GROUP), self._now_ms))
 
-    def drop_oldest(self, count: i64) -> None:
-        """Remove the oldest jobs nobody runs, so many of them."""
+    def trim_oldest(self, count: i64) -> Treat | None:
+        """Return the work of removing the oldest jobs nobody runs, so many of them."""
         queue = self._queue
         if queue is None:
-            return
+            return None
+        found = StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
         # Among the oldest may be all that run.
-        most = count + len(queue.leased.items)
-        jobs = stream_page(queue, 0, ENTRY_MAX, most, is_reversed=False)
-        ready = [job for job in jobs if job.state != LEASED]
-        remove_jobs(self._yard, ready[: int(count)], self._now_ms)
+        found.limit(0, count + len(queue.leased.items))
+        return self.trim_found(found, count)
+
+    def trim_found(self, found: Gather, most: i64) -> Treat:
+        """Return the work of removing up to so many jobs that are found and nobody runs."""
+        treat = Treat(self._events, found, self._trim)
+        treat.oldest_first = True
+        treat.is_quiet = False
+        treat.most = most
+        return treat
+
+    def _trim(self, job: Job, now_ms: i64) -> bool:
+        return job.state != LEASED and has_entry(job) and remove_if_may(self._yard, job, now_ms)
 
     def delete(self) -> bool:
-        """Remove all jobs in it, those that run at this door included, and all groups."""
-        queue = self._queue
+        """Say that a stream without jobs is gone, and let its groups go."""
         is_there = self.kind() != NO_KIND
         # Who still reads as one of them is noted again with the next reading.
         self._groups.pop(self._name, None)
-        if queue is None:
-            return is_there
-        drop_audience(self._yard, queue)
-        return remove_jobs(self._yard, stream_jobs(queue), self._now_ms) > 0 or is_there
+        if self._queue is not None:
+            drop_audience(self._yard, self._queue)
+        return is_there
+
+    def clear(self) -> Treat | None:
+        """Return the work of removing all jobs, those that run at this door included."""
+        queue = self._queue
+        if queue is None or stream_length(queue) == 0:
+            return None
+        self.delete()
+        found = RosterGather(queue, has_entry)
+        return Treat(self._events, found, self._remove)
+
+    def held_count(self) -> i64:
+        """Return how many jobs have an entry."""
+        return self.entries_count()
+
+    def _remove(self, job: Job, now_ms: i64) -> bool:
+        return has_entry(job) and remove_if_may(self._yard, job, now_ms)
 
     def watch(self, reader: StreamReader) -> None:
         """Tell somebody of every job that comes here."""

@@ -157,16 +157,13 @@ def remove_job(yard: Yard, job: Job, now_ms: i64) -> None:
         raise Wrong("ERR the job runs at another door") from None
 
 
-def remove_jobs(yard: Yard, jobs: list[Job], now_ms: i64) -> i64:
-    """Remove jobs, but for those that run at other doors; return how many."""
-    gone: i64 = 0
-    for job in jobs:
-        try:
-            remove(yard, job, now_ms)
-        except NotFound:
-            continue
-        gone += 1
-    return gone
+def remove_if_may(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Remove a job, unless it runs at another door; tell whether it was."""
+    try:
+        remove(yard, job, now_ms)
+    except NotFound:
+        return False
+    return True
 
 
 def add_log(yard: Yard, job: Job, lines: list[bytes], now_ms: i64) -> None:

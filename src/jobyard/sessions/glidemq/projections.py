@@ -12,7 +12,7 @@ from jobyard.model.queue import Queue
 from jobyard.model.side import HASH, LIST, NO_KIND, ZSET
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.events import Events
-from jobyard.sessions.glidemq.keyed import Keyed, Projections
+from jobyard.sessions.glidemq.keyed import Keyed, Projections, Scan
 from jobyard.sessions.glidemq.keys import PREFIX, KeyName, parse_key
 from jobyard.sessions.glidemq.places import TEXTS, Place, bytes_of, find_place
 from jobyard.sessions.glidemq.projection_job_keys import JobKey, LogKey, MembersKey
@@ -37,6 +37,11 @@ from jobyard.wire.glob import is_match, literal_start
 _QUEUE_SHIFT: Final = 40
 _SEQ_BITS: Final = (1 << _QUEUE_SHIFT) - 1
 _QUEUES_MAX: Final = (1 << 21) - 1
+# What work is counted in: queues that are passed over in one unit, what it takes to look at all
+# parts of one, and jobs in one unit.
+_PASSED_PER_UNIT: Final = 4
+_WHOLE_UNITS: Final = 32
+_JOBS_PER_UNIT: Final = 2
 
 
 _WHOLE: Final = (
@@ -86,7 +91,9 @@ class QueueProjections(Projections):
             job = None if queue is None else glide.find(yard, queue, place.rest)
             return _job_key(yard, job, place, now_ms)
         if part == places.STREAM:
-            return StreamKey(yard, place.queue_name, self._husks, now_ms, self._groups)
+            return StreamKey(
+                yard, place.queue_name, self._husks, now_ms, self._groups, self._events
+            )
         if part == places.EVENTS:
             return EventsKey(self._events, place)
         return self._part(queue, place, now_ms)
@@ -104,57 +111,73 @@ class QueueProjections(Projections):
         if queue is None:
             return NoPart()
         if part in (places.COMPLETED, places.FAILED):
-            return RestKey(ZSET, yard, queue, place, now_ms, self._hidden)
-        return _part(yard, queue, place, now_ms)
+            return RestKey(ZSET, yard, queue, place, now_ms, self._events, self._hidden)
+        return _part(yard, queue, place, now_ms, self._events)
 
-    def count(self) -> i64:
-        """Return about how many such keys there are: one a job, and one a queue that has any."""
-        filled = [queue for queue in self._yard.queues.values() if queue.jobs_count() > 0]
-        return self._yard.jobs.count + len(filled)
-
-    def scan(self, cursor: i64, pattern: bytes, count: i64, now_ms: i64) -> tuple[i64, list[bytes]]:
-        """Return about `count` keys from a cursor on, and the next cursor, 0 at the end."""
-        if cursor == 0:
-            self._look_around()
-        found: list[bytes] = []
-        at: i64 = cursor >> _QUEUE_SHIFT
-        seq: i64 = cursor & _SEQ_BITS
+    def scan(self, scan: Scan, most: i64, now_ms: i64) -> i64:
+        """Go on through the keys of queues and jobs."""
+        used: i64 = 0
+        if scan.cursor == 0:
+            used = self._look_around(scan, most)
+            if scan.unseen:
+                return used
+        at: i64 = scan.cursor >> _QUEUE_SHIFT
+        seq: i64 = scan.cursor & _SEQ_BITS
         end: i64 = len(self._seen)
-        name = _one_queue(pattern)
+        name = _one_queue(scan.pattern)
         if name:
             only: i64 = self._known.get(name, -1)
             at, end = max(at, only), only + 1
-        looked: i64 = 0
-        while 0 <= at < end:
+        passed: i64 = 0
+        while 0 <= at < end and used < most and not scan.is_enough():
             queue = self._yard.queues.get(self._seen[at])
             base = None if queue is None else _base(queue)
-            if queue is None or base is None or not _may_match(pattern, base):
-                at += 1
-                seq = 0
+            if queue is None or base is None or not _may_match(scan.pattern, base):
+                at, seq = at + 1, 0
+                passed += 1
+                if passed % _PASSED_PER_UNIT == 0:
+                    used += 1
                 continue
             if seq == 0:
-                self._add_whole(found, base, pattern, now_ms)
-                looked += 1
-            jobs: list[Job] = []
-            if _may_match_job(pattern, base):
-                jobs = roster_of(queue).walk(seq, max(count - looked, 1))
-            for job in jobs:
-                _add_job(found, base, pattern, job)
-                seq = job.key
-            looked += len(jobs)
-            if not jobs:
-                at += 1
-                seq = 0
-            if looked >= count and at < end:
-                # A queue without jobs begins at seq 0, and so does its cursor.
-                return (at << _QUEUE_SHIFT) | seq, found
-        return 0, found
+                self._add_whole(scan.names, base, scan.pattern, now_ms)
+                scan.looked += 1
+                used += _WHOLE_UNITS
+            most_jobs = max(most - used, 1) * _JOBS_PER_UNIT
+            jobs = self._some_jobs(scan, queue, base, seq, most_jobs)
+            used += len(jobs) // _JOBS_PER_UNIT + 1
+            # A queue without jobs ends at seq 0, and so does its cursor.
+            at, seq = (at, jobs[len(jobs) - 1].key) if jobs else (at + 1, 0)
+        scan.is_over = not 0 <= at < end
+        scan.cursor = 0 if scan.is_over else (at << _QUEUE_SHIFT) | seq
+        return used
 
-    def _look_around(self) -> None:
-        for name in self._yard.queues:
+    def _some_jobs(self, scan: Scan, queue: Queue, base: bytes, seq: i64, most: i64) -> list[Job]:
+        """Look at some jobs of a queue beyond a seq; return them."""
+        if not _may_match_job(scan.pattern, base):
+            return []
+        most = min(most, max(scan.count - scan.looked, 1))
+        jobs = roster_of(queue).walk(seq, most)
+        for job in jobs:
+            _add_job(scan.names, base, scan.pattern, job)
+        scan.looked += len(jobs)
+        return jobs
+
+    def _look_around(self, scan: Scan, most: i64) -> i64:
+        """Give numbers to queues that have none; return what it took, `most` if some are left."""
+        unseen = scan.unseen
+        if unseen is None:
+            unseen = list(self._yard.queues)
+            # In the order they were made.
+            unseen.reverse()
+            scan.unseen = unseen
+        done: i64 = 0
+        while unseen and done < most * _PASSED_PER_UNIT:
+            name = unseen.pop()
+            done += 1
             if name not in self._known and len(self._seen) < _QUEUES_MAX:
                 self._known[name] = len(self._seen)
                 self._seen.append(name)
+        return most if unseen else done // _PASSED_PER_UNIT
 
     def _add_whole(self, found: list[bytes], base: bytes, pattern: bytes, now_ms: i64) -> None:
         for part in _WHOLE:
@@ -178,18 +201,18 @@ def _job_key(yard: Yard, job: Job | None, place: Place, now_ms: i64) -> Keyed | 
     return MembersKey(yard, job, place, now_ms)
 
 
-def _part(yard: Yard, queue: Queue, place: Place, now_ms: i64) -> Keyed:
+def _part(yard: Yard, queue: Queue, place: Place, now_ms: i64, events: Events) -> Keyed:
     """Return a key that shows a part of a queue and is made up of nothing else."""
     part = place.part
     if part == places.SCHEDULED:
-        return ScheduledKey(ZSET, yard, queue, place, now_ms)
+        return ScheduledKey(ZSET, yard, queue, place, now_ms, events)
     if part in (places.PRIORITY, places.LIFO):
-        return ListKey(LIST, yard, queue, place, now_ms)
+        return ListKey(LIST, yard, queue, place, now_ms, events)
     if part == places.GROUPQ:
-        return ParkedKey(LIST, yard, queue, place, now_ms)
+        return ParkedKey(LIST, yard, queue, place, now_ms, events)
     if part in (places.ORDERING, places.GROUP):
-        return LaneKey(HASH, yard, queue, place, now_ms)
-    return FewKey(ZSET, yard, queue, place, now_ms)
+        return LaneKey(HASH, yard, queue, place, now_ms, events)
+    return FewKey(ZSET, yard, queue, place, now_ms, events)
 
 
 def _base(queue: Queue) -> bytes | None:

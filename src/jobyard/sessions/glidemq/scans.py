@@ -8,10 +8,13 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.model.side import HASH, SET, ZSET
+from jobyard.sessions.glidemq.answers import SCAN, Members, Texts
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.gather import Gather
+from jobyard.sessions.glidemq.keyed import Scored
+from jobyard.sessions.glidemq.long import begin, pour
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong
 from jobyard.wire.glob import is_match
-from jobyard.wire.resp_write import double_text, write_array, write_bulk
 
 
 @final
@@ -22,7 +25,7 @@ class Wanted:
         cursor = call.command.integer(2)
         if cursor is None or cursor < 0:
             raise Wrong("ERR invalid cursor")
-        self._pattern = b"*"
+        self.pattern = b"*"
         self.with_values = True
         at: i64 = 3
         while at < call.count():
@@ -33,22 +36,14 @@ class Wanted:
             if at + 1 == call.count():
                 raise Wrong(SYNTAX)
             if call.is_word(at, b"MATCH"):
-                self._pattern = call.arg(at + 1)
+                self.pattern = call.arg(at + 1)
             elif not call.is_word(at, b"COUNT") or call.integer(at + 1) < 1:
                 raise Wrong(SYNTAX)
             at += 2
 
     def holds(self, name: bytes) -> bool:
         """Tell whether a name is asked for."""
-        return self._pattern == b"*" or is_match(self._pattern, name)
-
-
-def _write(call: Call, found: list[bytes]) -> None:
-    write_array(call.out, 2)
-    write_bulk(call.out, b"0")
-    write_array(call.out, len(found))
-    for one in found:
-        write_bulk(call.out, one)
+        return self.pattern == b"*" or is_match(self.pattern, name)
 
 
 def hscan(call: Call) -> None:
@@ -62,7 +57,7 @@ def hscan(call: Call) -> None:
                 found.append(name)
                 if wanted.with_values:
                     found.append(value)
-    _write(call, found)
+    pour(call, Texts(found, SCAN, call.proto))
 
 
 def sscan(call: Call) -> None:
@@ -70,15 +65,24 @@ def sscan(call: Call) -> None:
     wanted = Wanted(call)
     key = call.found(1, SET)
     members = [] if key is None else key.members()
-    _write(call, [member for member in members if wanted.holds(member)])
+    pour(call, Texts([one for one in members if wanted.holds(one)], SCAN, call.proto))
 
 
 def zscan(call: Call) -> None:
     """Tell members with their scores."""
     wanted = Wanted(call)
     key = call.found(1, ZSET)
-    found: list[bytes] = []
-    for member, score in [] if key is None else key.scored():
-        if wanted.holds(member):
-            found += [member, double_text(score)]
-    _write(call, found)
+    found = None if key is None else key.find_scored(None, is_reversed=False)
+    if found is None:
+        scored = [] if key is None else key.scored()
+        pour(call, _members(call, None, [one for one in scored if wanted.holds(one[0])]))
+        return
+    if wanted.pattern != b"*":
+        found.pattern = wanted.pattern
+    begin(call, found, lambda: _members(call, found, []))
+
+
+def _members(call: Call, found: Gather | None, scored: list[Scored]) -> Members:
+    members = Members(found, scored, call.proto)
+    members.is_scan = True
+    return members

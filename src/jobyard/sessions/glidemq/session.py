@@ -38,9 +38,12 @@ from jobyard.wire.resp_write import write_array, write_error, write_ok, write_si
 if TYPE_CHECKING:
     from jobyard.model.queue import Lease
 
-# Commands a transaction may hold, and bytes of them.
-QUEUED_MAX: Final = 100_000
-QUEUED_SIZE_MAX: Final = 256 << 20
+# Commands a transaction may hold, and bytes of them: it is run in one piece, which keeps all other
+# connections waiting. What its commands may look at, in units of tasks, and answer together.
+QUEUED_MAX: Final = 1000
+QUEUED_SIZE_MAX: Final = 64 << 20
+EXEC_UNITS: Final = 5000
+EXEC_ANSWER_MAX: Final = 16 << 20
 # How long a command may stay incomplete without another byte of it.
 IDLE_MS: Final = 60_000
 # What an argument may write to the journal beside its own bytes.
@@ -124,6 +127,8 @@ class GlidemqSession(Session):
         self.queued: list[Command] | None = None
         self._queued_size: i64 = 0
         self._is_spoiled: bool = False
+        # What the transaction that runs may still look at; -1 outside of one.
+        self.units_left: i64 = -1
         # Timers are made when they are first needed.
         self._idleness: Idleness | None = None
         self._blocked: Blocked | None = None
@@ -208,7 +213,7 @@ class GlidemqSession(Session):
         """Answer a command that waits; later ones do not."""
         self._waits_no_more = True
         blocked = self._blocked
-        if blocked is not None:
+        if blocked is not None and blocked.may_give_up():
             self._give_up(blocked)
         self.resume(now_ms)
 
@@ -332,6 +337,8 @@ class GlidemqSession(Session):
             self._say_error(self._words_of(error))
         if REPLIES_ON not in (replies, self.replies):
             self.unwrite(before)
+            if self._blocked is not None:
+                self._blocked.mute()
             if self.replies == REPLIES_SKIP:
                 self.replies = REPLIES_ON
 
@@ -355,8 +362,8 @@ class GlidemqSession(Session):
             self._queued_size += command.weight()
             if len(self.queued) >= QUEUED_MAX or self._queued_size > QUEUED_SIZE_MAX:
                 raise Wrong(
-                    f"ERR a transaction has at most {QUEUED_MAX} commands "
-                    f"and {QUEUED_SIZE_MAX} bytes"
+                    f"ERR a transaction has at most {QUEUED_MAX} commands and {QUEUED_SIZE_MAX} "
+                    "bytes, because nobody else is served while it runs: send more without MULTI"
                 )
             self.queued.append(command)
             write_simple(self.out, b"QUEUED")
@@ -398,18 +405,28 @@ class GlidemqSession(Session):
         if is_spoiled:
             raise Wrong(EXEC_ABORT)
         self._make_room(queued)
+        start: i64 = len(self.out)
         write_array(self.out, len(queued))
-        for command in queued:
-            spec = COMMANDS[command.word(0)]
-            before: i64 = len(self.out)
-            try:
-                spec.run(Call(self, command, now_ms, may_wait=False))
-            except (Refused, StorageFull) as error:
-                self.unwrite(before)
-                self._say_error(self._words_of(error))
-            if len(self.out) == before:
-                # CLIENT REPLY says nothing, but each has its place in the answer.
-                write_ok(self.out)
+        self.units_left = EXEC_UNITS
+        try:
+            for command in queued:
+                self._execute(command, start, now_ms)
+        finally:
+            self.units_left = -1
+
+    def _execute(self, command: Command, start: i64, now_ms: i64) -> None:
+        spec = COMMANDS[command.word(0)]
+        before: i64 = len(self.out)
+        try:
+            spec.run(Call(self, command, now_ms, may_wait=False))
+            if len(self.out) - start > EXEC_ANSWER_MAX:
+                raise Wrong(f"ERR a transaction is answered with at most {EXEC_ANSWER_MAX} bytes")
+        except (Refused, StorageFull) as error:
+            self.unwrite(before)
+            self._say_error(self._words_of(error))
+        if len(self.out) == before:
+            # CLIENT REPLY says nothing, but each has its place in the answer.
+            write_ok(self.out)
 
     def _make_room(self, commands: list[Command]) -> None:
         """See that what commands write fits into one batch, as far as their own bytes tell."""

@@ -188,6 +188,9 @@ class SideKeyed(Keyed):
         self._must_be(ZSET)
         return side.set_scores(self._yard, self._name, scores, self._now_ms)
 
+    def check_popped(self, count: i64) -> None:
+        """Let any number of members be taken out."""
+
     def drop_scored(self, members: list[bytes]) -> i64:
         """Let members go; return how many there were."""
         return side.drop_scored(self._yard, self._there(), members)

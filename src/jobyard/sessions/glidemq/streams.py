@@ -1,15 +1,20 @@
 """Commands for streams: XADD, XRANGE, XREAD and their kin; groups of readers are not among them."""
 
+from collections.abc import Callable
 from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.listing import LAST
 from jobyard.model.side import FIRST_ID, LAST_ID, NO_KIND, STREAM, StreamEntry, StreamId
 from jobyard.model.side import StreamReader as Reader
+from jobyard.sessions.glidemq.answers import Entries, FoundEntries
 from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.keyed import Keyed
+from jobyard.sessions.glidemq.long import begin, pour
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, wrong_count
 from jobyard.wire.resp import parse_integer
 from jobyard.wire.resp_write import (
@@ -93,17 +98,32 @@ class Trim:
             at += 2
         return at
 
-    def apply(self, key: Keyed) -> i64:
-        """Let go of what is not to be kept; return how much that was."""
+    def apply(self, call: Call, key: Keyed, tell: Callable[[i64], None]) -> None:
+        """Let go of what is not to be kept, then tell how much that was."""
         count = key.entries_count()
-        gone: i64 = 0
         if self.most >= 0:
-            gone = max(count - self.most, 0)
-        elif self.least_id is not None and self.least_id > FIRST_ID:
-            gone = len(key.entries(FIRST_ID, _before(self.least_id), count, is_reversed=False))
-        if gone > 0:
-            key.drop_oldest(gone)
-        return gone
+            self._let_go(call, key, max(count - self.most, 0), tell)
+            return
+        if self.least_id is None or self.least_id <= FIRST_ID:
+            tell(0)
+            return
+        last = _before(self.least_id)
+        older = key.find_entries(FIRST_ID, last, is_reversed=False)
+        if older is None:
+            gone = len(key.entries(FIRST_ID, last, count, is_reversed=False))
+            self._let_go(call, key, gone, tell)
+            return
+        trim = key.trim_found(older, LAST)
+        begin(call, trim, lambda: tell(trim.count), count * CHANGE_UNITS)
+
+    def _let_go(self, call: Call, key: Keyed, gone: i64, tell: Callable[[i64], None]) -> None:
+        trim = key.trim_oldest(gone) if gone > 0 else None
+        if trim is None:
+            if gone > 0:
+                key.drop_oldest(gone)
+            tell(gone)
+            return
+        begin(call, trim, lambda: tell(trim.count), gone * CHANGE_UNITS)
 
 
 def xadd(call: Call) -> None:
@@ -131,9 +151,11 @@ def xadd(call: Call) -> None:
     if entry_id is None:
         entry_id = _next_id(call, call.arg(at), key.last_id())
         key.add_entry(entry_id, fields)
-    if trim is not None:
-        trim.apply(key)
-    write_text(call.out, id_text(entry_id))
+    told = id_text(entry_id)
+    if trim is None:
+        write_text(call.out, told)
+    else:
+        trim.apply(call, key, lambda _: write_text(call.out, told))
 
 
 def _next_id(call: Call, text: bytes, last: StreamId) -> StreamId:
@@ -159,7 +181,10 @@ def xtrim(call: Call) -> None:
     if trim.read(call, 2) != call.count():
         raise Wrong(SYNTAX)
     key = call.found(1, STREAM)
-    write_integer(call.out, 0 if key is None else trim.apply(key))
+    if key is None:
+        write_integer(call.out, 0)
+    else:
+        trim.apply(call, key, lambda gone: write_integer(call.out, gone))
 
 
 def xdel(call: Call) -> None:
@@ -204,7 +229,12 @@ def _range(call: Call, first_at: i64, last_at: i64, *, is_reversed: bool) -> Non
     if key is None or first > last:
         write_array(call.out, 0)
         return
-    write_entries(call.out, key.entries(first, last, count, is_reversed=is_reversed))
+    found = key.find_entries(first, last, is_reversed=is_reversed)
+    if found is None:
+        pour(call, Entries(key.entries(first, last, count, is_reversed=is_reversed)))
+        return
+    found.limit(0, count)
+    begin(call, found, lambda: FoundEntries(found))
 
 
 def _bound(text: bytes, *, is_first: bool) -> StreamId:

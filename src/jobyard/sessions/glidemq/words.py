@@ -17,6 +17,9 @@ AUTH_TIMED_OUT: Final = "ERR authentication timed out"
 MEMORY_FULL: Final = "ERR out of memory for unfinished commands, try again later"
 DISK_FULL: Final = "MISCONF there is no room left on the disk"
 EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
+TOO_LONG: Final = (
+    "ERR too much for a transaction, which is run in one piece: ask for less, or without MULTI"
+)
 NO_SCRIPTS: Final = (
     "ERR this server runs no Lua scripts: libraries that bring their own, such as BullMQ, "
     "do not work here; use glide-mq here, or bunqueue, whose API is like BullMQ's"

@@ -4,15 +4,18 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from jobyard.model.listing import LAST
 from jobyard.model.side import NO_KIND, ZSET
+from jobyard.sessions.glidemq.answers import Members
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.gather import Gather
 from jobyard.sessions.glidemq.hashes import parse_float
 from jobyard.sessions.glidemq.keyed import Scored, ScoreRange
 from jobyard.sessions.glidemq.lists import read_count, span
+from jobyard.sessions.glidemq.long import begin, pour
 from jobyard.sessions.glidemq.words import NOT_FLOAT, SYNTAX, Wrong
 from jobyard.wire.resp_write import (
     write_array,
-    write_bulk,
     write_double,
     write_integer,
     write_nil,
@@ -87,7 +90,19 @@ def zcount(call: Call) -> None:
     """Count the members whose scores lie in a range."""
     within = _range(call, 2, 3)
     key = call.found(1, ZSET)
-    write_integer(call.out, 0 if key is None else len(key.scored_within(within, is_reversed=False)))
+    if key is None or within.is_all():
+        write_integer(call.out, 0 if key is None else key.scored_count())
+        return
+    found = key.find_scored(within, is_reversed=False)
+    if found is None:
+        write_integer(call.out, len(key.scored_within(within, is_reversed=False)))
+        return
+    found.only_count()
+    begin(call, found, lambda: _tell_count(call, found))
+
+
+def _tell_count(call: Call, found: Gather) -> None:
+    write_integer(call.out, found.count)
 
 
 def _bound(text: bytes) -> tuple[float, bool]:
@@ -125,14 +140,14 @@ def zrange(call: Call) -> None:
         at += 1
     if by_score:
         low, high = (3, 2) if is_reversed else (2, 3)
-        found = _by_score(call, _range(call, low, high), limit, is_reversed=is_reversed)
+        within = _range(call, low, high)
+        _by_score(call, within, limit, is_reversed=is_reversed, with_scores=with_scores)
     elif limit is not None:
         raise Wrong(
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
         )
     else:
-        found = _by_rank(call, is_reversed=is_reversed)
-    _write(call, found, with_scores=with_scores)
+        _by_rank(call, is_reversed=is_reversed, with_scores=with_scores)
 
 
 def zrevrange(call: Call) -> None:
@@ -140,30 +155,55 @@ def zrevrange(call: Call) -> None:
     with_scores = call.is_word(4, b"WITHSCORES")
     if call.count() > (5 if with_scores else 4):
         raise Wrong(SYNTAX)
-    _write(call, _by_rank(call, is_reversed=True), with_scores=with_scores)
+    _by_rank(call, is_reversed=True, with_scores=with_scores)
 
 
-def _by_rank(call: Call, *, is_reversed: bool) -> list[Scored]:
+def _by_rank(call: Call, *, is_reversed: bool, with_scores: bool) -> None:
     start, stop = call.integer(2), call.integer(3)
     key = call.found(1, ZSET)
     if key is None:
-        return []
+        write_array(call.out, 0)
+        return
     start, end = span(start, stop, key.scored_count())
-    return key.scored_page(start, end, is_reversed=is_reversed)
+    found = key.find_scored(None, is_reversed=is_reversed)
+    if found is None:
+        page = key.scored_page(start, end, is_reversed=is_reversed)
+        pour(call, _members(call, None, page, with_scores=with_scores))
+        return
+    found.limit(start, end - start)
+    begin(call, found, lambda: _members(call, found, [], with_scores=with_scores))
 
 
 def _by_score(
-    call: Call, within: ScoreRange, limit: tuple[i64, i64] | None, *, is_reversed: bool
-) -> list[Scored]:
+    call: Call,
+    within: ScoreRange,
+    limit: tuple[i64, i64] | None,
+    *,
+    is_reversed: bool,
+    with_scores: bool,
+) -> None:
+    offset, count = (0, -1) if limit is None else limit
     key = call.found(1, ZSET)
-    found = [] if key is None else key.scored_within(within, is_reversed=is_reversed)
-    if limit is None:
-        return found
-    offset, count = limit
-    if offset < 0:
-        return []
-    found = found[offset:]
-    return found if count < 0 else found[:count]
+    if key is None or offset < 0:
+        write_array(call.out, 0)
+        return
+    found = key.find_scored(within, is_reversed=is_reversed)
+    if found is None:
+        scored = key.scored_within(within, is_reversed=is_reversed)[offset:]
+        scored = scored if count < 0 else scored[:count]
+        pour(call, _members(call, None, scored, with_scores=with_scores))
+        return
+    found.limit(offset, LAST if count < 0 else count)
+    begin(call, found, lambda: _members(call, found, [], with_scores=with_scores))
+
+
+def _members(
+    call: Call, found: Gather | None, scored: list[Scored], *, with_scores: bool
+) -> Members:
+    members = Members(found, scored, call.proto)
+    members.with_scores = with_scores
+    members.is_paired = with_scores and call.proto >= 3
+    return members
 
 
 def zrangebyscore(call: Call) -> None:
@@ -190,25 +230,7 @@ def _range_by_score(call: Call, *, is_reversed: bool) -> None:
             raise Wrong(SYNTAX)
         at += 1
     within = _range(call, 3, 2) if is_reversed else _range(call, 2, 3)
-    found = _by_score(call, within, limit, is_reversed=is_reversed)
-    _write(call, found, with_scores=with_scores)
-
-
-def _write(call: Call, found: list[Scored], *, with_scores: bool) -> None:
-    out = call.out
-    if not with_scores:
-        write_array(out, len(found))
-        for member, _ in found:
-            write_bulk(out, member)
-        return
-    # In version 3 each member stands with its score in an array of their own.
-    is_paired = call.proto >= 3
-    write_array(out, len(found) if is_paired else len(found) * 2)
-    for member, score in found:
-        if is_paired:
-            write_array(out, 2)
-        write_bulk(out, member)
-        write_double(out, score, call.proto)
+    _by_score(call, within, limit, is_reversed=is_reversed, with_scores=with_scores)
 
 
 def zpopmin(call: Call) -> None:
@@ -217,16 +239,14 @@ def zpopmin(call: Call) -> None:
         raise Wrong(SYNTAX)
     count = read_count(call)
     key = call.found(1, ZSET)
+    if key is not None:
+        key.check_popped(count)
     found = (
         [] if key is None else key.scored_page(0, min(count, key.scored_count()), is_reversed=False)
     )
     if key is not None and found:
         key.drop_scored([member for member, _ in found])
-    out = call.out
-    is_paired = call.proto >= 3 and call.count() == 3
-    write_array(out, len(found) if is_paired else len(found) * 2)
-    for member, score in found:
-        if is_paired:
-            write_array(out, 2)
-        write_bulk(out, member)
-        write_double(out, score, call.proto)
+    members = Members(None, found, call.proto)
+    members.with_scores = True
+    members.is_paired = call.proto >= 3 and call.count() == 3
+    pour(call, members)

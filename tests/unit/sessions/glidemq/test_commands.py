@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.engine.yard import Yard
 from jobyard.model.side import ZSET
-from jobyard.sessions.glidemq.keyed import Keyed, Projections
+from jobyard.sessions.glidemq.keyed import Keyed, Projections, Scan
 from jobyard.sessions.glidemq.keys import KeyName
 from jobyard.sessions.glidemq.side import SideKeyed
 from tests.support.bare_glidemq import BareClient, BareGlidemq
@@ -33,14 +33,16 @@ class Sorted(Projections):
             return SideKeyed(self._yard, name.key, ZSET, now_ms)
         return None
 
-    def count(self) -> int:
-        return 0
-
-    def scan(self, cursor: int, pattern: bytes, count: int, now_ms: int) -> tuple[int, list[bytes]]:
-        assert pattern
+    def scan(self, scan: Scan, most: int, now_ms: int) -> int:
         assert now_ms > 0
-        names = [b"glide:{q}:%d" % number for number in range(cursor, min(cursor + count, 5))]
-        return (cursor + count if cursor + count < 5 else 0), names
+        while scan.cursor < 5 and most > 0 and not scan.is_enough():
+            scan.names.append(b"glide:{q}:%d" % scan.cursor)
+            scan.cursor += 1
+            scan.looked += 1
+            most -= 1
+        scan.is_over = scan.cursor >= 5
+        scan.cursor %= 5
+        return 1
 
 
 @pytest.fixture
@@ -278,14 +280,14 @@ def test_keys_of_all_kinds(client: BareClient) -> None:
         (f"SADD {SET} a", 1),
         (f"ZADD {SORTED} 1 a", 1),
         (f"XADD {STREAM} 1-1 a b", b"1-1"),
-        ("DBSIZE", 6),
+        ("DBSIZE", 11),
         (f"EXISTS {TEXT} {TEXT} {HASH} glide:{{q}}:w:none", 3),
     )
     kinds = [client.ask("TYPE", key) for key in (TEXT, HASH, LIST, SET, SORTED, STREAM)]
     assert kinds == [b"string", b"hash", b"list", b"set", b"zset", b"stream"]
     assert client.ask("UNLINK", TEXT, HASH, TEXT) == 2
     assert client.ask("DEL", LIST, SET, SORTED, STREAM) == 4
-    assert client.ask("DBSIZE") == 0
+    assert client.ask("DBSIZE") == 5
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_keys_of_all_kinds(client: BareClient) -> None:
 )  # fmt: skip
 def test_other_keys_are_refused_and_nothing_is_kept(client: BareClient, command: str) -> None:
     assert client.refused(*command.split()).startswith("ERR '")
-    assert client.ask("DBSIZE") == 0
+    assert client.ask("DBSIZE") == 5
 
 
 def test_nothing_goes_when_one_of_many_is_refused(client: BareClient) -> None:

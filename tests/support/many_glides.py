@@ -1,0 +1,61 @@
+"""Many jobs of a queue of glide-mq at once, as its functions treat them one by one."""
+
+from jobyard.engine.glide_move import retry
+from jobyard.engine.lists import jobs_in
+from jobyard.engine.move import erase
+from jobyard.engine.queues import drop_if_idle
+from jobyard.engine.take import offer
+from jobyard.engine.yard import Yard
+from jobyard.model.extra import Outcome
+from jobyard.model.job import DELAYED, READY, Job
+from jobyard.model.line import Line
+from jobyard.model.queue import Queue
+from jobyard.model.shelves import STAGED
+
+
+def retry_jobs(yard: Yard, queue: Queue, count: int, now_ms: int) -> list[Job]:
+    """Bring back jobs that failed, oldest first, `count` of them or with 0 all; they are staged."""
+    jobs = _at_rest(queue.dead, count)
+    for job in jobs:
+        retry(yard, job, now_ms)
+    return jobs
+
+
+def clean(
+    yard: Yard, queue: Queue, line: Line, before_ms: int, limit: int, now_ms: int
+) -> list[Job]:
+    """Let jobs go that came to rest before a time, oldest first, `limit` of them or with 0 all."""
+    jobs: list[Job] = []
+    for job in _at_rest(line, limit):
+        if job.outcome().ended_ms > before_ms:
+            break
+        yard.drop(job, now_ms)
+        jobs.append(job)
+    drop_if_idle(yard, queue)
+    return jobs
+
+
+def drain(yard: Yard, queue: Queue, now_ms: int, *, with_delayed: bool) -> list[Job]:
+    """Remove every job that waits; those of the schedule only if asked."""
+    states = frozenset((READY, DELAYED)) if with_delayed else frozenset((READY,))
+    jobs = [job for job in jobs_in(queue, states) if with_delayed or job.shelf != STAGED]
+    jobs.sort(key=_seq_of)
+    for job in reversed(jobs):
+        erase(yard, job, now_ms)
+    if queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    drop_if_idle(yard, queue)
+    return jobs
+
+
+def _at_rest(line: Line, limit: int) -> list[Job]:
+    """Return the first jobs at rest, all of them if the limit is 0."""
+    jobs: list[Job] = []
+    for item in line.page(0, limit if limit > 0 else line.live_count, is_reversed=False):
+        assert isinstance(item, Outcome)
+        jobs.append(item.job)
+    return jobs
+
+
+def _seq_of(job: Job) -> int:
+    return job.key
