@@ -196,8 +196,10 @@ class Connection(Stirrable):
         session = self._session
         guard = self._guard
         held: i64 = session.held_size()
-        self._charged = guard.charge(self._charged, held + unsent)
-        if not guard.is_overdrawn(self._charged) or session.is_finished:
+        before = self._charged
+        self._charged = guard.charge(before, held + unsent)
+        has_grown = self._charged > before and not session.is_finished
+        if not has_grown or not guard.is_overdrawn(self._charged):
             return
         if unsent > held:
             guard.outputs_cut += 1
@@ -210,9 +212,11 @@ class Connection(Stirrable):
         self._settle()
 
     def _settle(self) -> None:
-        """Charge no more than is held: some of it has just gone."""
-        if not self.is_closed:
-            size = self._session.held_size() + self.unsent_size()
+        """Charge no more than is held: some of it has just gone. What has grown is for `_weigh`."""
+        if self.is_closed:
+            return
+        size: i64 = self._session.held_size() + self.unsent_size()
+        if size < self._charged + FREE_SIZE:
             self._charged = self._guard.charge(self._charged, size)
 
     # -- sending -------------------------------------------------------------------------------

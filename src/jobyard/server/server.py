@@ -107,8 +107,9 @@ def _return_large_blocks() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, 1 << 20)
-        mallopt(M_TRIM_THRESHOLD, 4 << 20)
+        # Larger than a usual batch of the journal: what comes from the system is cleared first.
+        mallopt(M_MMAP_THRESHOLD, 4 << 20)
+        mallopt(M_TRIM_THRESHOLD, 8 << 20)
 
 
 @final

@@ -271,8 +271,10 @@ class _Ears(Stirrable):
         session = self._session
         guard = self._turns.turns.guard
         held = session.held_size()
-        self._charged = guard.charge(self._charged, held + unsent)
-        if not guard.is_overdrawn(self._charged) or session.is_finished:
+        before = self._charged
+        self._charged = guard.charge(before, held + unsent)
+        has_grown = self._charged > before and not session.is_finished
+        if not has_grown or not guard.is_overdrawn(self._charged):
             return
         if unsent > held:
             guard.outputs_cut += 1

@@ -25,16 +25,16 @@ BEGUN = {
     "bunqueue": ((64 * MIB).to_bytes(4, "big"), SIZE),
     "glidemq": (b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % (64 * MIB), SIZE),
     "http": (
-        b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (64 * MIB),
+        b"POST /v0/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (64 * MIB),
         SIZE,
     ),
     "http, in chunks": (
-        b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n"
+        b"POST /v0/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n"
         % (64 * MIB),
         SIZE,
     ),
     "http, a socket": (
-        f"GET /v0/ws HTTP/1.1\r\nHost: x\r\n{UPGRADE}\r\n".encode()
+        f"GET /v0/ws HTTP/1.1\r\nHost: 127.0.0.1\r\n{UPGRADE}\r\n".encode()
         + b"\x81\xff" + (8 * MIB).to_bytes(8, "big") + b"mask",
         7 * MIB,
     ),

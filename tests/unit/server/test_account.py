@@ -228,6 +228,36 @@ def test_the_newest_large_consumer_is_refused_in_its_own_words(house: House, num
         one.close()
 
 
+def test_one_who_holds_much_and_asks_for_no_more_is_left_alone(house: House) -> None:
+    client = house.connect("beanstalk")
+    head = b"put 0 0 60 %d\r\n" % LONG
+    house.send(client, head + b"x" * 2 * MIB)
+    [connection] = house.hot.connections()
+    house.turn_until(lambda: connection._session.held_size() == 2 * MIB)
+    house.guard.memory_max = MIB
+    house.guard._large_max = MIB
+    connection.stirred()
+    house.hot.turn(0.0)
+    assert house.guard.inputs_refused == 0
+    house.send(client, b"x" * 100_000)
+    house.turn_until(lambda: house.guard.inputs_refused == 1)
+    client.close()
+
+
+def test_one_who_is_answered_while_it_grows_is_refused_too(house: House) -> None:
+    client = house.connect("glidemq")
+    house.guard.memory_max = MIB
+    house.guard._large_max = MIB
+    house.send(client, b"MULTI\r\n")
+    echo = b"*2\r\n$4\r\nECHO\r\n$30000\r\n" + b"x" * 30_000 + b"\r\n"
+    for _ in range(50):
+        # One command a turn, so that each is answered before the next comes.
+        house.send(client, echo)
+        house.hot.turn(0.0)
+    house.turn_until(lambda: house.guard.inputs_refused == 1)
+    client.close()
+
+
 def test_one_who_does_not_read_is_closed_when_answers_take_too_much(house: House) -> None:
     client = house.connect("beanstalk")
     put_great(house, client)

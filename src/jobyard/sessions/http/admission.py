@@ -146,7 +146,7 @@ class Denial(Alarm, Pending):
         """Tell it."""
         session = self._call.session
         if self._is_early:
-            session.refuse_early(self._refused, now_ms)
+            session.refuse_early(self._refused, self._call.area, now_ms)
             session.peer.stirred()
         else:
             self._call.answer_refusal(self._refused)

@@ -137,6 +137,11 @@ class Call:
         self.has_more: bool = False
         self._started_us: i64 = session.door.stopwatch.read_us()
 
+    def begin(self, now_ms: i64) -> None:
+        """Begin to be served; what came before was the body on its way."""
+        self.now_ms = now_ms
+        self._started_us = self.session.door.stopwatch.read_us()
+
     def elapsed_us(self) -> i64:
         """Return for how long the call has been served."""
         return self.session.door.stopwatch.read_us() - self._started_us

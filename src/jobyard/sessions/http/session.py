@@ -249,7 +249,9 @@ class HttpSession(Session):
 
     def _refuse_unread(self, refused: HttpRefused) -> None:
         """Say no to what is not a request, and close: where the next one begins is not known."""
-        area = self.door.routes.area_of(segments_of(self._reader.path() or "/"))
+        self._refuse_by(self.door.routes.area_of(segments_of(self._reader.path() or "/")), refused)
+
+    def _refuse_by(self, area: Area, refused: HttpRefused) -> None:
         before: i64 = len(self.out)
         # Who speaks another version knows no JSON of ours, but people may read along.
         is_text = refused.status == 505
@@ -381,7 +383,8 @@ class HttpSession(Session):
         self._admitted = None
         if call is None or call.request is not request:
             call = self._admission.call_for(self, request, now_ms)
-        call.now_ms = now_ms
+        else:
+            call.begin(now_ms)
         # Set first: whoever serves may answer at once.
         self._call = call
         self.regret = None
@@ -420,11 +423,12 @@ class HttpSession(Session):
         except HttpRefused as refused:
             wait_ms = denial_ms(call, refused)
             if wait_ms == 0:
-                self.refuse_early(refused, now_ms)
+                self.refuse_early(refused, call.area, now_ms)
             else:
                 # Nothing of the body is kept meanwhile.
                 self._is_lingering = True
                 self._stop_looking()
+                self._reader.forget()
                 self._denial = Denial(call, refused, is_early=True)
                 self.door.yard.arm(self._denial, now_ms + wait_ms)
             return False
@@ -436,9 +440,9 @@ class HttpSession(Session):
         if most > 0 and not self._reader.bound_body(most):
             raise HttpRefused(413, "payload_too_large", "Request body too large")
 
-    def refuse_early(self, refused: HttpRefused, now_ms: i64) -> None:
+    def refuse_early(self, refused: HttpRefused, area: Area, now_ms: i64) -> None:
         """Refuse a request of which only the head was read; of its body nothing is kept."""
-        self._refuse_unread(refused)
+        self._refuse_by(area, refused)
         self._linger(now_ms)
         self._reader.forget()
 

@@ -125,7 +125,8 @@ def test_guesses_are_answered_later_and_later(site: BareHttp) -> None:
     right = head("GET", "/stats", size=0, token="right")
     assert status(knocker.say(right)) == 200
     # The same for one whose body was not read, of which nothing is kept meanwhile.
-    assert knocker.say(head(token="wrong")) == b""
+    assert knocker.say(head(token="wrong") + b"x" * 9000) == b""
+    assert knocker.session.held_size() == 0
     assert knocker.say(b"x" * 50_000) == b""
     assert knocker.session.held_size() == 0
     assert status(knocker.wait(500)) == 401
