@@ -60,6 +60,8 @@ class Tasks:
         self.first_units: i64 = FIRST_UNITS
         self._left: i64 = UNITS_PER_TURN
         self._going: list[Task] = []
+        # The task whose slice is being done, while it is.
+        self.running: Task | None = None
         # Since this process began, for tests and figures.
         self.units_done: i64 = 0
 
@@ -121,15 +123,25 @@ class Tasks:
         refusal: Exception | None = None
         done: i64 = 0
         self._journal.raised = 0
+        self.running = task
         try:
             done = task.step(most, now_ms)
         except (Refused, StorageFull) as error:
             refusal = error
+        self.running = None
         task.raised = max(task.raised, self._journal.take_raised())
         self._spend(done)
         if done < most and task.starter is not None:
             task.starter.task_ended(task, refusal, now_ms)
         return done
+
+    def give_up(self, refusal: Exception, now_ms: i64) -> None:
+        """Tell who waits for the task whose slice failed that nothing comes of it."""
+        task = self.running
+        assert task is not None
+        self.running = None
+        if task.starter is not None:
+            task.starter.task_ended(task, refusal, now_ms)
 
     def _spend(self, done: i64) -> None:
         self._left = max(self._left - done, 0)

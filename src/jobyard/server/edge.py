@@ -6,13 +6,26 @@ or a job was moved, memory and journal may disagree, and only a restart, which r
 brings them back together. The disk's own failures are never borne.
 """
 
+import traceback
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed
+
+# Of the frames of an error, the innermost.
+FRAMES_TOLD: Final = 5
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised, for the log.
+
+    Not what it says: that may quote what a client sent.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_TOLD:]
+    return " < ".join(f"{frame.name} {frame.lineno}" for frame in reversed(frames))
 
 
 @final

@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Final, final
 
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
@@ -28,6 +27,7 @@ from jobyard.model.secrets import digest_of
 from jobyard.server.addresses import UNIX_PREFIX
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
+from jobyard.server.edge import place_of
 from jobyard.server.facts import InfoFacts, ProcessFacts
 from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
 from jobyard.server.log import Log
@@ -57,8 +57,6 @@ M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
-# Of the frames of an unexpected error, the innermost.
-FRAMES_TOLD: Final = 5
 HOUR_MS: Final = 3_600_000
 # Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it.
 GC_THRESHOLDS: Final = (100_000, 50, 1000)
@@ -354,18 +352,13 @@ class Server:
                 self._log.warning(message, count=news)
 
     def _tell_error(self, doing: str, error: Exception) -> None:
-        """Tell of an error of Jobyard's own that cost one connection, without what was sent.
-
-        The text of an error may quote a client; where it was raised does not.
-        """
-        frames = traceback.extract_tb(error.__traceback__)[-FRAMES_TOLD:]
-        where = " < ".join(f"{frame.name} {frame.lineno}" for frame in reversed(frames))
+        """Tell of an error of Jobyard's own that cost one connection, without what was sent."""
         self._log.error_repeated(
             "unexpected",
             "unexpected error; its connection is closed",
             during=doing,
             error=type(error).__name__,
-            where=where,
+            where=place_of(error),
         )
 
     def _tell_losses(self) -> None:

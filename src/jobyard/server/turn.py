@@ -13,6 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 from jobyard.engine.compaction import IDLE, Compactor
 from jobyard.engine.tick import tick
 from jobyard.engine.yard import Yard
+from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.edge import Edge
 from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
@@ -88,7 +89,7 @@ class Turns:
     def end(self, now_ms: i64) -> i64:
         """Finish the turn; return when the next must begin at the latest."""
         tasks = self.yard.tasks
-        tasks.go_on(now_ms)
+        self._work(now_ms)
         while self.stirred:
             stirred = self.stirred
             self.stirred = []
@@ -104,6 +105,20 @@ class Turns:
                 next_ms = now_ms
         # Answers that a commit let go may have let sessions go on.
         return now_ms if self.stirred or tasks.count() > 0 else next_ms
+
+    def _work(self, now_ms: i64) -> None:
+        tasks = self.yard.tasks
+        try:
+            tasks.go_on(now_ms)
+        except Exception as error:
+            task = tasks.running
+            # Only what reads can be left half done.
+            if task is None or not task.is_reading:
+                raise
+            if self.edge.bears(error, self.yard.changes(), "a long command"):
+                tasks.give_up(Refused("the server failed to do this; its log tells more"), now_ms)
+                return
+            raise
 
     def _compact(self, now_ms: i64) -> bool:
         compactor = self._compactor

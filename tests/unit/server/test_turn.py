@@ -4,6 +4,7 @@ import pytest
 
 from jobyard import build
 from jobyard.engine.compaction import IDLE
+from jobyard.engine.tasks import Task
 from jobyard.engine.waits import JobWait, Patient
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.turn import COMPACTION_LOOK_MS, Commits, Stirrable, Turns, timeout_s
@@ -209,3 +210,37 @@ def test_a_timer_that_fails_and_changes_nothing_stops_nobody() -> None:
     turns.begin(NOW_MS + 5000)
     assert told == ["a timer"]
     assert site.yard.delayed_count == 0
+
+
+class Stumbling(Task):
+    """Work that goes wrong in its second slice."""
+
+    def __init__(self, *, is_reading: bool) -> None:
+        super().__init__()
+        self.is_reading = is_reading
+        self._has_begun = False
+
+    def step(self, most: int, now_ms: int) -> int:
+        del now_ms
+        if self._has_begun:
+            raise ValueError
+        self._has_begun = True
+        return most
+
+
+def test_long_work_that_reads_and_fails_stops_nobody() -> None:
+    site = OpenYard()
+    turns = Turns(site.yard, None, None)
+    site.yard.tasks.follow(Stumbling(is_reading=True))
+    turns.end(NOW_MS)
+    turns.end(NOW_MS)
+    assert site.yard.errors.survived_count == 1
+    assert site.yard.tasks.count() == 0
+
+
+def test_long_work_that_changes_and_fails_ends_the_process() -> None:
+    site = OpenYard()
+    turns = Turns(site.yard, None, None)
+    site.yard.tasks.follow(Stumbling(is_reading=False))
+    with pytest.raises(ValueError, match=r"^$"):
+        turns.end(NOW_MS)
