@@ -68,6 +68,11 @@ class Boot:
         self.journal.history.keep(swarm.events_ms, swarm.events_bytes)
         self.bodies = Bodies(self.journal, swarm.body_budget)
         self.yard = Yard(self.journal, self.bodies)
+        if swarm.units_per_turn:
+            # Little work is long, then.
+            self.yard.tasks.units_per_turn = swarm.units_per_turn
+            self.yard.tasks.first_units = 1
+            self.yard.tasks.go_on(now_ms)
         self.recovered = open_yard(self.yard, disk, now_ms)
         disk.restart(self.journal.durable)
         self.door = BeanstalkDoor(self.yard, FixedFacts(), JOB_SIZE_MAX, now_ms)
@@ -79,9 +84,13 @@ class Boot:
         self._synced_ms = now_ms
 
     def finish_tasks(self, now_ms: int) -> bool:
-        """Let long work come to its end, as turns with nothing else in them would; tell of any."""
-        has_any = self.yard.tasks.count() > 0
-        while self.yard.tasks.go_on(now_ms):
+        """Let long work come to its end, as turns with nothing else in them would; tell of any.
+
+        What nobody can see goes on by itself: jobs that are gone are freed a slice at a time.
+        """
+        yard = self.yard
+        has_any = yard.tasks.count() > len(yard.condemned)
+        while yard.tasks.go_on(now_ms) and yard.tasks.count() > len(yard.condemned):
             pass
         return has_any
 

@@ -141,6 +141,8 @@ class Swarm:
         beside.setstate(rng.getstate())
         self.events_bytes = self.segment_size * beside.choice((0, 0, 0, 0, 0, 1, 4, 1000))
         self.events_ms = beside.choice((100, 20_000, 3_600_000))
+        # What a turn has for long work; 0 for as much as ever is needed.
+        self.units_per_turn = beside.choice((0, 0, 12))
 
     def describe(self) -> str:
         """Return the choices that matter most to a reader of a failure."""

@@ -230,4 +230,41 @@ BUN_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "obliterated-by-halves": (
+        "jobs of an obliterated queue that are not freed yet are there after a restart",
+        _RESTART | {"state", "counters"},
+        (
+            (
+                "jobyard.engine.condemn",
+                "        if entry.kind == CONDEMNED and not entry.is_gone:\n",
+                "        if entry.kind == CONDEMNED and entry.is_gone:\n",
+            ),
+        ),
+    ),
+    "obliterated-seen": (
+        "a job of an obliterated queue is found by its id until it is freed",
+        frozenset({"reply", "state", "counters", "dedup", "AssertionError()"}) | _RESTART,
+        (
+            (
+                "jobyard.model.pages",
+                "        return None if job is None or job.id < job.queue.gone_before else job\n",
+                "        return job\n",
+            ),
+        ),
+    ),
+    "slice-skips": (
+        "a slice of a long removal passes over a job",
+        frozenset({"reply", "state", "counters"}),
+        (
+            (
+                "jobyard.engine.clearing",
+                "job = self._found.pop()\n            done += 1\n            if self._is",
+                (
+                    "job = self._found.pop()\n            done += 1\n"
+                    "            if done > most // 2:\n                continue\n"
+                    "            if self._is"
+                ),
+            ),
+        ),
+    ),
 }

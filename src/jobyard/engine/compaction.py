@@ -38,7 +38,7 @@ from jobyard.journal.record import (
 )
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment, spare_name
-from jobyard.model.job import GONE
+from jobyard.model.job import GONE, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic
 from jobyard.model.log_chunk import LogRows
@@ -223,7 +223,7 @@ class Compactor:
         return True
 
     def _save_base(self, job_id: i64, saved: Saved, seen: set[int]) -> bool:
-        job = self._yard.jobs.get(job_id)
+        job = self._job(job_id)
         victim = self._victim().number
         if job is None or job.place >> 32 != victim or job_id in seen:
             return True
@@ -239,8 +239,19 @@ class Compactor:
         saved.add_job(job, body)
         return True
 
+    def _job(self, job_id: i64) -> Job | None:
+        """Return a job, though it may be there only to be freed: under the number it came with."""
+        job = self._yard.jobs.find(job_id)
+        if job is not None and job.id < job.queue.gone_before and job.queue.frees_before == 0:
+            for grave in self._yard.condemned.values():
+                # They are in the order in which they took over.
+                if grave.name == job.queue.name and job.id < grave.frees_before:
+                    job.queue = grave
+                    break
+        return job
+
     def _save_state(self, job_id: i64, saved: Saved, seen: set[int]) -> None:
-        job = self._yard.jobs.get(job_id)
+        job = self._job(job_id)
         victim = self._victim().number
         if job is None or i64(job.trail) != victim or job_id in seen:
             return
@@ -251,6 +262,8 @@ class Compactor:
 
     def _save_queue(self, number: i64, name: bytes, saved: Saved) -> None:
         queue = self._yard.queues.get(name.decode())
+        if queue is None or queue.number != number:
+            queue = self._yard.condemned.get(number)
         if (
             queue is not None
             and queue.number == number

@@ -357,7 +357,7 @@ def _asks_for(policy: Policy, adding: Adding) -> bool:
 def find(yard: Yard, queue: Queue, job_id: str) -> Job | None:
     """Return a job of a queue by the id it has at this door."""
     job = yard.names.glide.get(glide_key(queue, job_id))
-    if job is not None:
+    if job is not None and job.id >= job.queue.gone_before:
         return job
     seq = seq_of(job_id)
     if seq == 0:

@@ -73,6 +73,11 @@ class Names:
         if owner is not None and _outlasts(owner, job):
             self.take_key(owner)
 
+    def named(self, custom_id: str) -> Job | None:
+        """Return the job that was put with an id of the client's own, but for glide-mq."""
+        job = self.custom.get(custom_id)
+        return None if job is None or job.id < job.queue.gone_before else job
+
     def wait_for(self, job: Job, child_id: i64) -> None:
         """Note that one job waits for another."""
         self.dependents.setdefault(int(child_id), []).append(job)

@@ -47,6 +47,9 @@ def drop_watch(yard: Yard, queue: Queue) -> None:
 
 def drop_if_idle(yard: Yard, queue: Queue) -> None:
     """Let a queue go that nobody refers to and that holds nothing; its counters go with it."""
+    if queue.frees_before > 0:
+        # It has no place among the others.
+        return
     if (
         queue.users_count > 0
         or queue.watchers_count > 0

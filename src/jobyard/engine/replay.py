@@ -12,6 +12,7 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
 from jobyard.engine.claims import resume_leases
+from jobyard.engine.condemn import forget_condemned, free_condemned
 from jobyard.engine.events import recall_history
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.log_replay import LogReplay
@@ -79,6 +80,8 @@ class Replay:
         self._now_ms: i64 = now_ms
         self._offset_ms: i64 = 0
         self._queues: dict[int, Queue] = {}
+        # Jobs that are gone without a record of their own.
+        self.condemned: list[Job] = []
         self._policies: dict[int, Policy] = {}
         self._alive: set[int] = set()
         self.batches_count: i64 = 0
@@ -474,6 +477,7 @@ class Replay:
         recovery.require(self._alive)
         yard = self._yard
         self.gaps.look(yard, self._queues, self._policies)
+        self.condemned = forget_condemned(yard)
         settle(yard, self._now_ms)
         self._recall_ruled()
         load_entries(yard, self._now_ms)
@@ -571,6 +575,7 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = F
     journal.start()
     recovery.clear()
     replay.gaps.append(journal)
+    free_condemned(yard, replay.condemned, now_ms)
     for log in replay.gapped_logs():
         # After a clean stop nothing else would say that its seqs go on behind a gap.
         journal.append_head(log)

@@ -91,6 +91,9 @@ def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
         return
     yard.disarm(item)
     if isinstance(item, Expiry):
+        if item.job.id < item.job.queue.gone_before:
+            # It is gone, and only to be freed.
+            return
         try:
             expire_ttl(yard, item.job, now_ms)
         except (YardFull, StorageFull):

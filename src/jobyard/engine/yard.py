@@ -94,6 +94,8 @@ class Yard:
         self.bodies = bodies
         self.jobs = Pages()
         self.queues: dict[str, Queue] = {}
+        # Where jobs stand that are gone and not freed yet, by the number of their queue.
+        self.condemned: dict[int, Queue] = {}
         self.logs: dict[str, LogTopic] = {}
         # The same, by their numbers in the journal.
         self.log_numbers: dict[int, LogTopic] = {}

@@ -51,7 +51,7 @@ from jobyard.journal.record import (
 )
 from jobyard.journal.segment import BATCH_HEADER_SIZE, Segment
 from jobyard.model.end import End
-from jobyard.model.entry import COUNTED, POLICY, Entry
+from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
 from jobyard.model.extra import size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -257,8 +257,9 @@ class Journal(Batches):
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
         """Remember a value under a key, in place of the one before; YardFull on a full disk."""
-        # These come with a job for which the room was made, full or not.
-        if kind not in (POLICY, COUNTED) and not self.has_room(ENTRY_SIZE + len(key) + len(value)):
+        # These come with a job for which the room was made, full or not, or with the end of many.
+        is_needed = kind in (POLICY, COUNTED, CONDEMNED)
+        if not is_needed and not self.has_room(ENTRY_SIZE + len(key) + len(value)):
             raise YardFull
         entry = self.entries.get((kind, key))
         if entry is None:

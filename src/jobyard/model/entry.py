@@ -28,6 +28,8 @@ SIDE: Final = 11
 COUNTED: Final = 12
 # What is remembered of those who read all jobs of a queue, by its name and which part.
 AUDIENCE: Final = 13
+# That all jobs of a queue are gone, by its number, though a record of each is still to come.
+CONDEMNED: Final = 14
 
 
 @final

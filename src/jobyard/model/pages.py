@@ -39,7 +39,12 @@ class Pages:
         self._warm_number: i64 = -1
 
     def get(self, job_id: i64) -> Job | None:
-        """Return the job with this id, or None."""
+        """Return the job with this id, or None; one that is only to be freed is not there."""
+        job = self.find(job_id)
+        return None if job is None or job.id < job.queue.gone_before else job
+
+    def find(self, job_id: i64) -> Job | None:
+        """Return the job with this id, though it may be there only to be freed."""
         number = job_id >> 12
         if number != self._warm_number:
             page = self._pages.get(number)
@@ -101,7 +106,8 @@ class Pages:
         """Return the jobs of a page, oldest id first."""
         page = self._pages.get(number)
         if page is not None and not self._sparse:
-            return [job for job in page.slots if job is not None]
+            there = [job for job in page.slots if job is not None]
+            return [job for job in there if job.id >= job.queue.gone_before]
         found: list[Job] = []
         start: i64 = number << 12
         for job_id in range(start, start + 4096):

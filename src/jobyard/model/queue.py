@@ -158,6 +158,10 @@ class Queue(Item):
         self.number: i64 = 0
         # Segment that holds the record of its name.
         self.segment: i32 = 0
+        # Its jobs with lesser ids are gone for all who look, and are freed bit by bit.
+        self.gone_before: i64 = 0
+        # Of a queue that holds what is to be freed: the jobs up to this id.
+        self.frees_before: i64 = 0
         self.next_seq: i64 = 1
         # Up to where seqs are reserved ahead; how much of that is on the disk for certain, and the
         # batch that brings the rest there.

@@ -12,10 +12,10 @@ from jobyard.engine import bus
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.audience import drop_audience
 from jobyard.engine.clearing import Clearing, Promotion
+from jobyard.engine.condemn import Obliteration
 from jobyard.engine.end import fail, release
-from jobyard.engine.lists import ALL_STATES, Choice, count_of, jobs_in
+from jobyard.engine.lists import Choice, count_of
 from jobyard.engine.move import (
-    erase,
     lay_aside,
     promote,
     remove,
@@ -48,7 +48,6 @@ from jobyard.model.job import (
     DEAD,
     DELAYED,
     DONE,
-    GONE,
     JSON,
     LEASED,
     MSGPACK,
@@ -392,19 +391,20 @@ def _age_from(door: BunqueueDoor, job: Job) -> i64:
     return created_ms(door, job)
 
 
-def obliterate(session: BunqueueSession, request: Request) -> Answer:
+def obliterate(session: BunqueueSession, request: Request) -> Answer | None:
     """Remove a queue with all its jobs, even active ones, and all that was set for it."""
     yard = session.yard
     now_ms = request.now_ms
     queue = yard.queues.get(options.queue_name(request.fields))
     if queue is None:
         return {}
-    # Those that wait for others go first: so no removal of a child moves its parent.
-    for job in jobs_in(queue, frozenset((BLOCKED,))):
-        erase(yard, job, now_ms)
-    for job in reversed(jobs_in(queue, ALL_STATES)):
-        if job.state != GONE:
-            erase(yard, job, now_ms)
+    return session.begin(
+        request, Obliteration(yard, queue), lambda: _forget_queue(yard, queue, now_ms)
+    )
+
+
+def _forget_queue(yard: Yard, queue: Queue, now_ms: i64) -> Answer:
+    """Forget what was set for a queue whose jobs are gone."""
     end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
     stop_counting(yard, queue)

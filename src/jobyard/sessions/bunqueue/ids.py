@@ -156,8 +156,8 @@ def find_job(yard: Yard, name: bytes) -> Job | None:
             and not has_own_name(job)
         ):
             return job
-    custom = yard.names.custom
-    return custom.get(name.decode("utf-8", "replace")) if custom else None
+    names = yard.names
+    return names.named(name.decode("utf-8", "replace")) if names.custom else None
 
 
 def token_bytes(yard: Yard, number: i64) -> bytes:

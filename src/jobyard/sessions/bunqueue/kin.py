@@ -333,7 +333,7 @@ def namesake(yard: Yard, wish: Wish) -> i64:
     extra = wish.extra
     if extra is None or not extra.custom_id or not yard.names.dependents:
         return 0
-    same = yard.names.custom.get(extra.custom_id)
+    same = yard.names.named(extra.custom_id)
     return same.id if same is not None and int(same.id) in yard.names.dependents else 0
 
 

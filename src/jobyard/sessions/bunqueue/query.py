@@ -115,7 +115,7 @@ def result_value(job: Job) -> Raw | None:
 def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:
     """Show the job that was put with an id of the client's own."""
     name = request.fields.text(b"customId")
-    job = None if name is None else session.yard.names.custom.get(name)
+    job = None if name is None else session.yard.names.named(name)
     if job is None:
         raise Refused("Job not found")
     return {"job": job_value(session.door, job)}

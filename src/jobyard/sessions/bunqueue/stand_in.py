@@ -39,7 +39,7 @@ def _namesake(yard: Yard, extra: Extra) -> Job | None:
     """Return the job that has the id a client wants for another."""
     if not extra.custom_id:
         return None
-    same = yard.names.custom.get(extra.custom_id)
+    same = yard.names.named(extra.custom_id)
     return same if same is not None else find_job(yard, extra.custom_id.encode())
 
 
