@@ -192,6 +192,10 @@ class Routes:
         node.routes[route.method] = route
         self.all.append(route)
 
+    def is_guarded(self) -> bool:
+        """Tell whether somewhere nobody is served without a key."""
+        return self._other.is_guarded() or any(area.is_guarded() for _, area in self._areas)
+
     def area_of(self, segments: list[str]) -> Area:
         """Return who answers for a path, known or not."""
         for first, area in self._areas:

@@ -10,6 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
+from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.http import compressed
 from jobyard.sessions.http.admission import Admission, Denial, denial_ms, segments_of
 from jobyard.sessions.http.call import (
@@ -129,6 +130,10 @@ class HttpSession(Session):
             self._look_later(now_ms + HEAD_MS_MAX)
         self._go_on(now_ms)
 
+    def expect_head(self, now_ms: i64) -> None:
+        """Give a connection so much time to say anything, and no more."""
+        self._look_later(now_ms + STRANGER_MS)
+
     def _look_later(self, at_ms: i64) -> None:
         """See that the request is looked at, at that time unless it is before."""
         if self._hurry is None:
@@ -174,6 +179,10 @@ class HttpSession(Session):
         if self.is_finished or self._other is not None or reader.refusal is not None:
             return
         if not reader.is_in_head and not reader.is_in_body:
+            if self._heard_ms == 0:
+                # It has never said a word.
+                self.is_finished = True
+                self.peer.stirred()
             return
         until_ms = self._since_ms + HEAD_MS_MAX
         if reader.is_in_body:
@@ -580,4 +589,7 @@ class HttpEntrance(Entrance):
 
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""
-        return HttpSession(self._door, peer)
+        session = HttpSession(self._door, peer)
+        if self._door.routes.is_guarded():
+            session.expect_head(self._door.yard.now_ms)
+        return session

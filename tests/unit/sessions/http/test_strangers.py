@@ -4,7 +4,7 @@ import pytest
 
 from jobyard.engine.tick import tick
 from jobyard.model.secrets import digest_of
-from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES
+from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
 from jobyard.sessions.bunqueue.http import BODY_MAX
 from jobyard.sessions.http.session import HttpEntrance, HttpSession
 from jobyard.sessions.session import Peer
@@ -130,6 +130,19 @@ def test_guesses_are_answered_later_and_later(site: BareHttp) -> None:
     assert knocker.say(b"x" * 50_000) == b""
     assert knocker.session.held_size() == 0
     assert status(knocker.wait(500)) == 401
+
+
+def test_one_who_never_says_a_word_is_closed(site: BareHttp) -> None:
+    tick(site.yard, site.now_ms)
+    silent, talker = Knocker(site), Knocker(site)
+    assert status(talker.say(head("GET", "/health", size=0))) == 200
+    silent.wait(STRANGER_MS + 1)
+    assert silent.session.is_finished
+    assert not talker.session.is_finished
+    site.door.tokens = []
+    patient = Knocker(site)
+    patient.wait(STRANGER_MS + 1)
+    assert not patient.session.is_finished
 
 
 def test_who_shows_no_key_does_not_guess(site: BareHttp) -> None:
