@@ -197,6 +197,9 @@ def _is_shallow(body: bytes) -> bool:
     Asked before the parser, which recurses. Up to the first mistake in a text both see the same
     strings, and the parser stops there.
     """
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
+        # Wherever they stand. Of long texts most are one string, and need not be walked through.
+        return True
     depth: i64 = 0
     is_string = False
     at: i64 = 0
