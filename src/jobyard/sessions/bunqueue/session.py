@@ -337,6 +337,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- commands ------------------------------------------------------------------------------
 
     def _run(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
+        self.changes_before = self.yard.changes()
         fields: Fields | None = None
         if end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX):
             fields = read_fields(data, at, end)
@@ -360,7 +361,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
                 self.refuse(_text_req_id(fields), "Invalid command")
                 return
         self._doing = name
-        self.changes_before = self.yard.changes()
         request = Request(fields, name, now_ms)
         if not self.is_known and name != b"Auth":
             self.refuse(_text_req_id(fields), "Not authenticated")

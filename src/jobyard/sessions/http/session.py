@@ -42,9 +42,6 @@ from jobyard.wire.http1 import (
     stream_head,
 )
 
-# Of a method and a path, in the log.
-HTTP_DOING_MAX: Final = 120
-
 # What a request weighs beside its body, about.
 REQUEST_WEIGHT: Final = 512
 
@@ -376,12 +373,12 @@ class HttpSession(Session):
     def doing(self) -> str:
         """Return the method and the route of the call, or what the connection became."""
         if self._other is not None:
-            return "HTTP upgraded connection"
+            return "HTTP, upgraded"
         call = self._call
         if call is None:
             return "HTTP"
-        # Of a path that is known; a name in it is the client's own, what a query holds is not told.
-        return f"HTTP {call.request.method} {call.request.path}"[:HTTP_DOING_MAX]
+        # Not the path, which may hold what is nobody else's business.
+        return f"HTTP {call.request.method} {'' if call.route is None else call.route.pattern}"
 
     # -- calls ---------------------------------------------------------------------------------
 
