@@ -6,13 +6,15 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine import claim_setup, claims, logs
 from jobyard.engine.claim_setup import config_of
+from jobyard.engine.condemn import Obliteration
 from jobyard.engine.routers import drop_routers_of
+from jobyard.engine.tasks import Task
 from jobyard.model.router import is_router_name
 from jobyard.model.topic import (
     FSYNC,
@@ -21,6 +23,7 @@ from jobyard.model.topic import (
     is_topic_name,
 )
 from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.long import LongCall
 from jobyard.sessions.topics.answers import begin, finish, put_bool
 from jobyard.sessions.topics.area import may_see
 from jobyard.sessions.topics.body import invalid, query_flag, read_body
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
 
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000
+# Names that are looked at together; what it takes to tell of a topic, in jobs looked at.
+NAMES_AT_ONCE: Final = 200
+LINE_UNITS: Final = 16
 
 
 def put_topic(door: TopicsDoor, call: Call) -> None:
@@ -173,27 +179,72 @@ def list_topics(door: TopicsDoor, call: Call) -> None:
     prefix = asked.get("prefix", "")
     size = page_size(asked.get("page_size", ""))
     after = read_cursor(asked.get("cursor", ""))
-    yard = door.yard
-    found = nsmallest(size + 1, _names(call, yard, prefix, after))
-    answer: dict[str, object] = {
-        "topics": [_line(door, name, call.now_ms) for name in found[:size]]
-    }
-    if len(found) > size:
-        answer["next_cursor"] = page_cursor(found[size - 1])
-    answer["performance"] = {"server_total_ms": int(call.elapsed_us()) / 1000}
-    call.answer(200, _printed(answer))
+    listed = TopicPage(door, call, prefix, after, size)
+    LongCall(door.yard.tasks, call, listed, listed.answer).begin()
 
 
-def _names(call: Call, yard: Yard, prefix: str, after: str) -> list[str]:
-    found = [name for name in yard.logs if name > after and name.startswith(prefix)]
-    for name, queue in yard.queues.items():
-        if name <= after or not name.startswith(prefix) or name in yard.logs:
-            continue
-        if is_topic(queue) and is_topic_name(name):
-            found.append(name)
-    if is_events(yard, EVENTS) and after < EVENTS and EVENTS.startswith(prefix):
-        found.append(EVENTS)
-    return [name for name in found if may_see(call, name)]
+@final
+class TopicPage(Task):
+    """A page of topics, in the order of their names: all are looked at, some at a time."""
+
+    def __init__(self, door: TopicsDoor, call: Call, prefix: str, after: str, size: int) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._door = door
+        self._call = call
+        self._prefix = prefix
+        self._after = after
+        self._size = size
+        yard = door.yard
+        self._left: list[str] = [*yard.logs, *yard.queues]
+        if is_events(yard, EVENTS):
+            self._left.append(EVENTS)
+        # The first of those that were looked at, and one more.
+        self._found: list[str] = []
+        self._lines: list[object] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Look at some names, or tell of some topics."""
+        done: i64 = 0
+        while done < most and self._left:
+            some = self._left[-NAMES_AT_ONCE:]
+            del self._left[-NAMES_AT_ONCE:]
+            done += len(some)
+            chosen = [name for name in some if self._is_meant(name)]
+            self._found = nsmallest(self._size + 1, {*self._found, *chosen})
+        while done < most and len(self._lines) < min(self._size, len(self._found)):
+            done += self._tell(self._found[len(self._lines)], now_ms)
+        return done
+
+    def _is_meant(self, name: str) -> bool:
+        if name <= self._after or not name.startswith(self._prefix):
+            return False
+        yard = self._door.yard
+        if name not in yard.logs and name != EVENTS:
+            queue = yard.queues.get(name)
+            if queue is None or not is_topic(queue) or not is_topic_name(name):
+                return False
+        return may_see(self._call, name)
+
+    def _tell(self, name: str, now_ms: i64) -> i64:
+        yard = self._door.yard
+        queue = yard.queues.get(name)
+        if name not in yard.logs and name != EVENTS and queue is None:
+            # It went meanwhile.
+            self._found.remove(name)
+            return 1
+        # The first time its jobs are put in order.
+        jobs: i64 = 0 if queue is None or queue.roster is not None else queue.jobs_count()
+        self._lines.append(_line(self._door, name, now_ms))
+        return LINE_UNITS + jobs
+
+    def answer(self) -> None:
+        """Answer with the page."""
+        answer: dict[str, object] = {"topics": self._lines}
+        if len(self._found) > self._size:
+            answer["next_cursor"] = page_cursor(self._found[self._size - 1])
+        answer["performance"] = {"server_total_ms": int(self._call.elapsed_us()) / 1000}
+        self._call.answer(200, _printed(answer))
 
 
 def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
@@ -262,6 +313,18 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
         count = claims.counts(queue).count
     if if_empty and count > 0:
         raise HttpRefused(409, "topic_not_empty", f"{name} holds {count} records")
+    if queue is None or log is not None:
+        _delete(door, call, name)
+        return
+    # Many jobs are gone at once, and freed over the next turns.
+    task = Obliteration(yard, queue)
+    LongCall(yard.tasks, call, task, lambda: _delete(door, call, name)).begin()
+
+
+def _delete(door: TopicsDoor, call: Call, name: str) -> None:
+    yard = door.yard
+    log = yard.logs.get(name)
+    queue = find_queue(yard, name)
     is_synced = (
         log.config.durability == FSYNC if log is not None else queue is not None and queue.is_synced
     )
