@@ -18,7 +18,7 @@ from jobyard.sessions.glidemq.words import SYNTAX, Wrong
 BAD_ENTRY: Final = "ERR Invalid stream ID specified as stream command argument"
 PENDING_MAX: Final = 10_000
 CLAIM_COUNT: Final = 100
-COUNT_MAX: Final = 10_000
+COUNT_MAX: Final = 1000
 NEW: Final = b">"
 _UNBALANCED: Final = (
     "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID must be specified."

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.engine.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.side import StreamEntry, StreamId, StreamReader
 from jobyard.sessions.glidemq.gather import Gather, Treat
@@ -232,6 +233,10 @@ class Keyed:
 
     def find_entries(self, first: StreamId, last: StreamId, *, is_reversed: bool) -> Gather | None:
         """Return the work of finding entries, where they may be many."""
+        return None
+
+    def upkeep(self) -> Task | None:
+        """Return the work there is before entries can be looked up at once; None for little."""
         return None
 
     def last_id(self) -> StreamId:

@@ -21,6 +21,7 @@ from jobyard.sessions.glidemq.words import TOO_LONG, Wrong
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.sessions.glidemq.keyed import Keyed
     from jobyard.sessions.glidemq.session import GlidemqSession
 
 # Answers of so few parts are written at once.
@@ -179,6 +180,16 @@ def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
     pieces = tell()
     if pieces is not None:
         pour(call, pieces)
+
+
+def when_up_to_date(call: Call, keys: list[Keyed], run: Callable[[], None]) -> None:
+    """Run what looks entries up, once they are in order."""
+    for key in keys:
+        work = key.upkeep()
+        if work is not None:
+            begin(call, work, lambda: when_up_to_date(call, keys, run))
+            return
+    run()
 
 
 def _do_at_once(task: Task, units: i64, left: i64, now_ms: i64) -> i64:

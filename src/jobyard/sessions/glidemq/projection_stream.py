@@ -14,12 +14,13 @@ from mypy_extensions import i64
 
 from jobyard.engine import glide
 from jobyard.engine.lists import roster_of
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
 from jobyard.model.listing import FIRST, LAST, Listing
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
-from jobyard.sessions.glidemq.gather import PER_UNIT, ListingGather
+from jobyard.sessions.glidemq.gather import PER_UNIT, CatchUp, ListingGather
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_sets import (
     list_active,
@@ -35,7 +36,9 @@ _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 # What the greatest id may have before its dash.
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
 # So many are looked through one by one.
-_FEW: Final = 64
+_FEW: Final = 4096
+# So many jobs that an order does not know yet are taken in on the way.
+_BEHIND_MAX: Final = 2048
 # So many jobs without an entry may stand between those that have one, beside as many as these.
 _BETWEEN_MAX: Final = 1024
 
@@ -154,17 +157,13 @@ def stream_listing(queue: Queue) -> Listing:
     return listings.stream
 
 
-def stream_jobs(queue: Queue) -> list[Job]:
-    """Return the jobs that have an entry, in order."""
-    return _stream(queue).page(0, -1, is_reversed=False)
-
-
-def stream_ranks(queue: Queue, start: i64, count: i64) -> list[Job]:
-    """Return up to `count` of the jobs that have an entry, without the first `start`."""
+def stream_upkeep(queue: Queue) -> Task | None:
+    """Return the work of putting the entries of a queue in order, if there is much to it."""
     if is_straight(queue):
-        jobs = stream_page(queue, 0, ENTRY_MAX - 1, start + count, is_reversed=False)
-        return jobs[start:]
-    return _stream(queue).page(start, count, is_reversed=False)
+        return None
+    listing = stream_listing(queue)
+    behind = queue.next_seq - listing.seen_seq() + listing.news_count()
+    return None if behind < _BEHIND_MAX else CatchUp(queue, listing, stream_length(queue))
 
 
 def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 from jobyard.engine import glide
 from jobyard.engine.audience import drop_audience, is_subscribed, unwatch, watch
 from jobyard.engine.queues import open_queue
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.model.audience import has_entry
 from jobyard.model.job import LEASED, Job
@@ -31,6 +32,7 @@ from jobyard.sessions.glidemq.projection_stream import (
     find_entry,
     stream_length,
     stream_page,
+    stream_upkeep,
 )
 from jobyard.sessions.glidemq.projection_writes import readmit, remove_if_may, remove_job
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, Wrong
@@ -134,6 +136,10 @@ class StreamKey(Keyed):
             return None
         low, high = stamp_of(first), min(stamp_of(last), ENTRY_MAX - 1)
         return StreamGather(queue, low, high, is_reversed=is_reversed)
+
+    def upkeep(self) -> Task | None:
+        """Return the work of putting entries in order, if much of it is to be done."""
+        return None if self._queue is None else stream_upkeep(self._queue)
 
     def last_id(self) -> StreamId:
         """Return the greatest id there ever was."""

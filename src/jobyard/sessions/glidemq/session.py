@@ -203,7 +203,7 @@ class GlidemqSession(Session):
         """Go on with what waits, and with what was sent ahead."""
         blocked = self._blocked
         if blocked is not None and self._try(blocked, now_ms):
-            self._unblock()
+            self._end_wait(blocked)
         if self._blocked is None:
             self._go_on(now_ms)
         if self._input_ended and not self.is_stalled and self._blocked is None:
@@ -524,7 +524,7 @@ class GlidemqSession(Session):
         if blocked is None:
             return
         if self._try(blocked, now_ms):
-            self._unblock()
+            self._end_wait(blocked)
         else:
             self._give_up(blocked)
         self.peer.stirred()
@@ -563,6 +563,13 @@ class GlidemqSession(Session):
         if is_done:
             self.narrow(before, self.journal.appended)
         return is_done
+
+    def _end_wait(self, blocked: Blocked) -> None:
+        """Go on behind a command that was answered, unless it waits for something else by now."""
+        if self._blocked is blocked:
+            self._unblock()
+        else:
+            blocked.leave()
 
     def _unblock(self) -> None:
         blocked = self._blocked

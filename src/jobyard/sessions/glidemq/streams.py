@@ -14,7 +14,7 @@ from jobyard.sessions.glidemq.answers import Entries, FoundEntries
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.keyed import Keyed
-from jobyard.sessions.glidemq.long import begin, pour
+from jobyard.sessions.glidemq.long import begin, pour, when_up_to_date
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, wrong_count
 from jobyard.wire.resp import parse_integer
 from jobyard.wire.resp_write import (
@@ -31,6 +31,8 @@ TOO_SMALL: Final = (
     "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 )
 TIMEOUT_MAX: Final = 1 << 50
+# Entries of a stream that one XREAD tells: who follows it asks again from there.
+READ_MAX: Final = 1000
 _U64: Final = (1 << 64) - 1
 
 
@@ -191,7 +193,10 @@ def xdel(call: Call) -> None:
     """Let entries go; count those that were there."""
     ids = [parse_id(text, 0) for text in call.args(2)]
     key = call.found(1, STREAM)
-    write_integer(call.out, 0 if key is None else key.drop_entries(ids))
+    if key is None:
+        write_integer(call.out, 0)
+    else:
+        when_up_to_date(call, [key], lambda: write_integer(call.out, key.drop_entries(ids)))
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -294,16 +299,11 @@ def xread(call: Call) -> None:
             "specified."
         )
     half = len(names) // 2
-    reading = Reading(call, names[:half], count)
+    reading = Reading(call, names[:half], min(count, READ_MAX))
+    keys = [call.key(at + 1 + place, STREAM) for place in range(half)]
     for place in range(half):
-        reading.start(call.key(at + 1 + place, STREAM), names[half + place])
-    if reading.try_again(call.now_ms):
-        return
-    if block_ms < 0 or not call.may_wait:
-        reading.give_up()
-        return
-    reading.wait()
-    call.session.block(reading, NEVER_MS if block_ms == 0 else call.now_ms + block_ms)
+        reading.start(keys[place], names[half + place])
+    when_up_to_date(call, keys, lambda: _read(call, reading, block_ms))
 
 
 def _timeout(call: Call, at: i64) -> i64:
@@ -394,3 +394,14 @@ class Reading(Blocked):
         for key in self._watched:
             key.unwatch(self._waker)
         self._watched = []
+
+
+def _read(call: Call, reading: Reading, block_ms: i64) -> None:
+    """Tell what there is, or wait for it."""
+    if reading.try_again(call.now_ms):
+        return
+    if block_ms < 0 or not call.may_wait:
+        reading.give_up()
+        return
+    reading.wait()
+    call.session.block(reading, NEVER_MS if block_ms == 0 else call.now_ms + block_ms)

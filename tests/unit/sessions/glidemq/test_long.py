@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jobyard.engine.glide import entry_of, find
 from jobyard.sessions.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareClient, BareGlidemq
 from tests.support.glidemq_calls import Library
@@ -354,3 +355,40 @@ def test_the_answers_of_a_transaction_are_bounded() -> None:
     answers = exec_of(library, *[("GET", library.key("w:1"))] * 4)
     assert [len(answer) for answer in answers[:2]] == [6 << 20] * 2
     assert all("at most" in str(answer) for answer in answers[2:])
+
+
+# -- what needs an order -----------------------------------------------------------------------
+
+
+def out_of_order() -> Library:
+    """A long stream with a job that came back to its end."""
+    library = Library(BareGlidemq(MemoryStorage()))
+    for _ in range(2500):
+        library.add()
+    [(job_id, entry)] = library.read()
+    library.call("deferActive", ["stream", "job:1", "list-active"], job_id, entry, "workers")
+    return slow(library)
+
+
+def test_entries_are_deleted_once_they_are_in_order() -> None:
+    library = out_of_order()
+    job = find(library.site.yard, library.site.yard.queues["tasks"], "1")
+    assert job is not None
+    last = entry_of(job)
+    told, turns = answer(library, "XDEL", library.key("stream"), last)
+    assert (told, library.state("1")) == (1, None)
+    assert turns > 20
+
+
+def test_a_stream_is_read_some_at_a_time_once_it_is_in_order() -> None:
+    library = out_of_order()
+    [[_, entries]], turns = answer(library, "XREAD", "STREAMS", library.key("stream"), "0")
+    assert [fields[1] for _, fields in entries] == texts(1001)[1:]
+    assert turns > 20
+    last = library.client.ask("XREVRANGE", library.key("stream"), "+", "-", "COUNT", 1)[0][0]
+    library.client.send("XREAD", "BLOCK", 5000, "STREAMS", library.key("stream"), last)
+    assert library.client.hear() == []
+    Library(library.site).add()
+    library.site.settle()
+    [[[_, entries]]] = library.client.hear()
+    assert [fields[1] for _, fields in entries] == [b"2501"]
