@@ -9,9 +9,14 @@ Every webhook has a lane of its own, lanes take turns, and no lane keeps more th
 threads busy: a dead or slow receiver delays its own deliveries and not the others'. Deliveries of
 one webhook usually go out in the order they came, but a try that failed lets others pass.
 
-The invariant: memory is bounded. At most `waiting_max` deliveries and about WAITING_BYTES_MAX bytes
-of bodies wait; beyond that the oldest is dropped and counted. What waits is lost when the process
-ends: a webhook is a notice, and the job it speaks of is in the journal.
+A webhook whose tries keep failing is paused, for longer and longer: then one delivery is tried, and
+if it arrives all go on at once. The log tells of the first failure, of the pause, of its end, and
+in between once in a while.
+
+The invariant: memory is bounded. At most `waiting_max` deliveries, LANE_WAITING_MAX of one webhook,
+and about WAITING_BYTES_MAX bytes of bodies wait; beyond that the oldest is dropped and counted, and
+a webhook is told of its own as failures. What waits is lost when the process ends: a webhook is a
+notice, and the job it speaks of is in the journal.
 """
 
 import hmac
@@ -33,10 +38,16 @@ RETRY_WAIT_S: Final = 1.0
 WAITING_MAX: Final = 10_000
 # Ten thousand bodies of the greatest size would be a hundred gigabytes.
 WAITING_BYTES_MAX: Final = 64 << 20
+# Of one webhook, so that one whose receiver is gone keeps out no other.
+LANE_WAITING_MAX: Final = 1000
+# After so many tries in a row that failed a webhook is paused, for twice as long each time.
+PAUSE_AFTER: Final = 5
+PAUSE_S: Final = 5.0
+PAUSE_S_MAX: Final = 300.0
+# While it goes on failing, a line in the log so often.
+REMIND_S: Final = 3600.0
 THREADS_MAX: Final = 4
 LANE_THREADS_MAX: Final = 2
-
-# Doubles hold whole numbers exactly up to here.
 
 OnOutcome = Callable[[str, bool, int], None]
 
@@ -75,11 +86,32 @@ class Clock:
 
 
 @final
+class _Health:
+    """How the last tries of one webhook ended."""
+
+    def __init__(self) -> None:
+        # In a row.
+        self.failed_count = 0
+        self.resume_s = 0.0
+        self.told_s = 0.0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it failed so often that it is tried once in a while."""
+        return self.failed_count >= PAUSE_AFTER
+
+    def pause_s(self) -> float:
+        """How long it rests after the last failure."""
+        return min(PAUSE_S * (1 << min(self.failed_count - PAUSE_AFTER, 10)), PAUSE_S_MAX)
+
+
+@final
 class _Lane:
     """What waits for one webhook, and how many threads serve it."""
 
-    def __init__(self, webhook_id: str) -> None:
+    def __init__(self, webhook_id: str, health: _Health) -> None:
         self.webhook_id = webhook_id
+        self.health = health
         self.ready: OrderedDict[int, _Pending] = OrderedDict()
         # Ready, waiting for another try, or in flight.
         self.all_count = 0
@@ -138,6 +170,10 @@ class Deliveries:
         # (when, number) of what waits for another try. A number that no longer waits was dropped.
         self._retries: list[tuple[float, int]] = []
         self._lanes: dict[str, _Lane] = {}
+        # Of webhooks whose last try failed; kept while nothing waits for them, too.
+        self._healths: dict[str, _Health] = {}
+        # (when, webhook) of pauses that end. Some ended before, or have become longer.
+        self._resumes: list[tuple[float, str]] = []
         # Lanes that have something ready and may use another thread, in turn.
         self._ring: deque[_Lane] = deque()
         self._threads: set[threading.Thread] = set()
@@ -158,17 +194,21 @@ class Deliveries:
         with self._changed:
             if self._is_closed:
                 return
-            lane = self._lanes.get(delivery.webhook_id)
-            if lane is None:
-                lane = self._lanes[delivery.webhook_id] = _Lane(delivery.webhook_id)
+            lane = self._lane_of(delivery.webhook_id)
             lane.all_count += 1
             self._numbers_count += 1
             pending = _Pending(self._numbers_count, delivery, lane)
             self._keep(pending)
             self._make_ready(pending)
+            is_too_many = len(lane.ready) > LANE_WAITING_MAX
+            if is_too_many:
+                self._drop(next(iter(lane.ready.values())))
+                self.dropped_count += 1
             is_news = self._drop_excess()
             is_short = self._needs_thread() and not self._start_thread()
             self._changed.notify()
+        if is_too_many:
+            self._on_outcome(delivery.webhook_id, False, self._clock.wall_ms())  # noqa: FBT003
         if is_news:
             self._log.warning(
                 "too many webhook deliveries wait; the oldest are dropped",
@@ -181,6 +221,7 @@ class Deliveries:
     def forget(self, webhook_id: str) -> None:
         """Let fall what waits for a webhook that was removed; its outcomes are not told."""
         with self._changed:
+            self._healths.pop(webhook_id, None)
             lane = self._lanes.get(webhook_id)
             if lane is None:
                 return
@@ -240,26 +281,56 @@ class Deliveries:
                         self._changed.notify()
                     return pending
                 self._idle_count += 1
-                timeout_s = self._retries[0][0] - now_s if self._retries else None
-                self._clock.wait(self._changed, timeout_s)
+                self._clock.wait(self._changed, self._until_next(now_s))
                 self._idle_count -= 1
             return None
 
+    def _until_next(self, now_s: float) -> float | None:
+        """Return how long nothing is due for; None if nothing will be."""
+        dues = [queue[0][0] for queue in (self._retries, self._resumes) if queue]
+        return min(dues) - now_s if dues else None
+
     def _try(self, delivery: Delivery) -> bool:
+        error = ""
         try:
             self._outbound.post(
                 delivery.url, headers_of(delivery, self._clock.wall_ms()), delivery.body
             )
-        except Undelivered as error:
-            self._log.warn_repeated(
-                "webhook-try",
-                "a webhook could not be delivered",
-                webhook=delivery.webhook_id,
+        except Undelivered as undelivered:
+            error = str(undelivered)
+        self._tell(delivery, error)
+        return not error
+
+    def _tell(self, delivery: Delivery, error: str) -> None:
+        """Note how a try ended, and log it where that is news."""
+        name = delivery.webhook_id
+        with self._changed:
+            health = self._healths.get(name)
+            if not error:
+                was_paused = health is not None and health.is_paused
+                self._recover(name)
+            else:
+                health = self._worsen(name)
+                now_s = self._clock.steady_s()
+                is_news = (
+                    health.failed_count in (1, PAUSE_AFTER) or now_s - health.told_s > REMIND_S
+                )
+                if is_news:
+                    health.told_s = now_s
+        if not error:
+            if was_paused:
+                self._log.info("a webhook is delivered again", webhook=name)
+        elif is_news and health is not None:
+            text = "a webhook could not be delivered"
+            if health.is_paused:
+                text = "a webhook is paused: it could not be delivered many times in a row"
+            self._log.warning(
+                text,
+                webhook=name,
                 event=delivery.event,
-                error=str(error),
+                failures=health.failed_count,
+                error=error,
             )
-            return False
-        return True
 
     def _settle(self, pending: _Pending, *, is_done: bool) -> bool:
         """Free the lane, and put what failed back; return whether there is an outcome to tell."""
@@ -295,6 +366,31 @@ class Deliveries:
 
     # -- lines; the lock is held ---------------------------------------------------------------
 
+    def _lane_of(self, webhook_id: str) -> _Lane:
+        lane = self._lanes.get(webhook_id)
+        if lane is None:
+            health = self._healths.get(webhook_id) or _Health()
+            lane = self._lanes[webhook_id] = _Lane(webhook_id, health)
+        return lane
+
+    def _worsen(self, webhook_id: str) -> _Health:
+        """Count a failed try, and pause the webhook if there were too many."""
+        lane = self._lanes.get(webhook_id)
+        health = lane.health if lane is not None else _Health()
+        if lane is not None:
+            self._healths[webhook_id] = health
+        health.failed_count += 1
+        if health.is_paused:
+            health.resume_s = self._clock.steady_s() + health.pause_s()
+            heappush(self._resumes, (health.resume_s, webhook_id))
+        return health
+
+    def _recover(self, webhook_id: str) -> None:
+        health = self._healths.pop(webhook_id, None)
+        if health is not None:
+            health.failed_count = 0
+            health.resume_s = 0.0
+
     def _keep(self, pending: _Pending) -> None:
         self._waiting[pending.number] = pending
         self._waiting_bytes += len(pending.delivery.body)
@@ -308,7 +404,11 @@ class Deliveries:
         self._line_up(pending.lane)
 
     def _line_up(self, lane: _Lane) -> None:
-        if lane.ready and not lane.is_in_ring and lane.in_flight_count < LANE_THREADS_MAX:
+        health = lane.health
+        threads_max = 1 if health.is_paused else LANE_THREADS_MAX
+        if not lane.ready or lane.is_in_ring or lane.in_flight_count >= threads_max:
+            return
+        if not health.is_paused or health.resume_s <= self._clock.steady_s():
             lane.is_in_ring = True
             self._ring.append(lane)
 
@@ -316,7 +416,7 @@ class Deliveries:
         while self._ring:
             lane = self._ring.popleft()
             lane.is_in_ring = False
-            if lane.ready:
+            if lane.ready and not self._must_rest(lane):
                 _, pending = lane.ready.popitem(last=False)
                 self._unkeep(pending)
                 lane.in_flight_count += 1
@@ -324,7 +424,19 @@ class Deliveries:
                 return pending
         return None
 
+    def _must_rest(self, lane: _Lane) -> bool:
+        """Tell whether a lane that stood in the ring was paused meanwhile."""
+        health = lane.health
+        return health.is_paused and (
+            lane.in_flight_count > 0 or health.resume_s > self._clock.steady_s()
+        )
+
     def _ready_retries(self, now_s: float) -> None:
+        while self._resumes and self._resumes[0][0] <= now_s:
+            _, webhook_id = heappop(self._resumes)
+            lane = self._lanes.get(webhook_id)
+            if lane is not None:
+                self._line_up(lane)
         while self._retries and self._retries[0][0] <= now_s:
             _, number = heappop(self._retries)
             pending = self._waiting.get(number)

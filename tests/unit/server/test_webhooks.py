@@ -541,3 +541,49 @@ def test_secrets_and_bodies_stay_out_of_what_is_printed() -> None:
     text = repr(Delivery("w", "http://example.org/", "s3cret", "job.failed", b"private"))
     assert "s3cret" not in text
     assert "private" not in text
+
+
+# -- receivers that are gone -----------------------------------------------------------------------
+
+
+def test_a_webhook_that_keeps_failing_is_paused_and_comes_back_by_itself() -> None:
+    with receiving(*[500] * 7) as receiver, stand() as made:
+        for number in range(8):
+            made.send("w", receiver.url(), b"%d" % number)
+        # Five tries, and then no more, though others wait and some are due again.
+        assert made.clock.next_wait() == 1.0
+        assert len(receiver.requests) == 5
+        made.clock.advance(1.0)
+        assert made.clock.next_wait() == 4.0
+        made.clock.advance(4.0)
+        # One is tried, alone; each time all rest for longer.
+        for count, rest_s in ((6, 10.0), (7, 20.0)):
+            assert made.clock.next_wait() == 1.0
+            assert len(receiver.requests) == count
+            made.clock.advance(1.0)
+            assert made.clock.next_wait() == rest_s - 1.0
+            made.clock.advance(rest_s - 1.0)
+        assert [made.outcome() for _ in range(8)] == [("w", True)] * 8
+        lines = made.lines.getvalue()
+        assert lines.count("could not be delivered") == 2
+        assert lines.count("is paused") == 1
+        assert lines.count("is delivered again") == 1
+
+
+def test_a_paused_webhook_holds_up_no_other_and_is_told_what_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhooks, "LANE_WAITING_MAX", 3)
+    with receiving(*[500] * 5) as receiver, stand() as made:
+        for _ in range(5):
+            made.send("broken", receiver.url())
+            made.clock.next_wait()
+        assert len(receiver.requests) == 5
+        for _ in range(10):
+            made.send("broken", receiver.url())
+        assert [made.outcome() for _ in range(7)] == [("broken", False)] * 7
+        made.send("well", receiver.url())
+        assert made.outcome() == ("well", True)
+        assert len(receiver.requests) == 6
+        made.deliveries.forget("broken")
+        assert not made.deliveries._healths
