@@ -11,6 +11,8 @@ SHELL := /bin/sh
 .PHONY: bench clean
 
 BIN := .venv/bin
+# The small environment, or the whole one where that is there already.
+SERVING := $(if $(wildcard .venv/ready),.venv/ready,.venv/serving)
 BUILD ?= compiled
 SEEDS ?= 2000
 ARGS ?=
@@ -28,9 +30,9 @@ CHECKED := $(wildcard src tests sim bench fuzz tools examples conftest.py setup.
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' Makefile
 
-setup: compile ## make .venv with the compiled package and everything for development
+setup: .venv/ready compile ## make .venv with the compiled package and everything for development
 
-serve: compile ## run a server on 127.0.0.1, ports 11300, 6789, 6790 and 6379, data in ./jobyard-data
+serve: $(if $(filter plain,$(BUILD)),$(SERVING),compile) ## run a server on 127.0.0.1, ports 11300, 6789, 6790 and 6379, data in ./jobyard-data
 	@$(CHOSEN) exec $(BIN)/python -m jobyard serve $(ARGS)
 
 # The simulator's tests on plain sources are a part of their own: they take a third of the time, and
@@ -43,7 +45,7 @@ test-plain: .venv/ready originals ## run the tests on the plain sources, without
 test-sim: .venv/ready ## run the tests of the simulator on the plain sources
 	$(PLAIN) $(BIN)/python -m pytest tests/sim
 
-test-compiled: compile originals ## run the tests on the compiled build
+test-compiled: .venv/ready compile originals ## run the tests on the compiled build
 	@if [ -d build/compiled ]; then \
 		set -x; $(COMPILED) $(BIN)/python -m pytest $(ARGS); \
 	else \
@@ -57,7 +59,7 @@ originals: ## fetch what the tests compare with into build/, where that is possi
 	@tools/bootstrap.sh redis-tools
 	@tools/bootstrap.sh valkey
 
-compile: .venv/ready ## compile the package into build/compiled, if it changed
+compile: $(SERVING) ## compile the package into build/compiled, if it changed
 	@$(PLAIN) $(BIN)/python -m tools.compiled_build $(if $(REQUIRE_COMPILED),--require)
 
 lint: .venv/ready ## check style, spelling, size budgets and the direction of imports
@@ -76,20 +78,21 @@ fmt: .venv/ready ## format the code and mend what can be mended mechanically
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-sim: compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
+sim: .venv/ready compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
-bench: compile originals ## measure, against the originals where they are installed
+bench: .venv/ready compile originals ## measure, against the originals where they are installed
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that was made; data of a server stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/ready: pyproject.toml
-	@tools/bootstrap.sh compiler
-	@python=$$(tools/bootstrap.sh python) && \
-		{ $(BIN)/python -c 'import pip' 2>/dev/null || $$python -m venv --clear .venv; }
-	@echo "jobyard: installing into .venv" >&2
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+# What a server and its compiling need; a quarter of what development does.
+.venv/serving: pyproject.toml
+	@tools/bootstrap.sh environment
+	@touch $@
+
+.venv/ready: pyproject.toml $(if $(wildcard .venv/ready),,.venv/serving)
+	@tools/bootstrap.sh development
 	@touch $@

@@ -3,6 +3,8 @@
 #
 #   tools/bootstrap.sh python        print a Python >= 3.11 that can make environments, or fail
 #   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
+#   tools/bootstrap.sh environment   make .venv with what a server needs and what compiles it
+#   tools/bootstrap.sh development   add to .venv what tests, linters and benchmarks need
 #   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
 #   tools/bootstrap.sh bunqueue      see to bunqueue and the Valkey client for Node, likewise
 #   tools/bootstrap.sh wrk           see to wrk for tests and benchmark; going without is no failure
@@ -17,6 +19,20 @@ set -eu
 
 say() {
     echo "jobyard: $*" >&2
+}
+
+# Runs a command, and says every five seconds that it still runs.
+while_saying() {
+    text=$1
+    shift
+    say "$text"
+    # Its own output would keep a pipe open that somebody waits at the end of.
+    (while sleep 5 >/dev/null 2>&1; do say "$text"; done) &
+    ticker=$!
+    status=0
+    "$@" || status=$?
+    kill "$ticker" 2>/dev/null || true
+    return "$status"
 }
 
 apt() {
@@ -41,9 +57,8 @@ find_root() {
 
 install_packages() {
     find_root || return 1
-    say "installing Debian packages: $*"
     # shellcheck disable=SC2086
-    with_lists $as_root env DEBIAN_FRONTEND=noninteractive \
+    while_saying "installing Debian packages: $*" with_lists $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends "$@"
 }
 
@@ -94,6 +109,26 @@ see_to_compiler() {
     # A compiler named by hand, or none wanted: nothing to add. setup.py says what it is missing.
     [ -z "${CC:-}" ] && [ "${JOBYARD_COMPILE:-1}" != 0 ] || return 0
     install_packages gcc libc6-dev python3-dev || true
+}
+
+install() {
+    .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile "$@"
+}
+
+# Without isolation pip does not fetch a second copy of what compiles the package.
+see_to_environment() {
+    see_to_compiler
+    python=$(see_to_python)
+    .venv/bin/python -c 'import pip' 2>/dev/null ||
+        while_saying "making a virtual environment in .venv" "$python" -m venv --clear .venv
+    while_saying "installing setuptools into .venv" install 'setuptools>=77'
+    while_saying "installing what a server needs into .venv" \
+        install --no-build-isolation --editable '.[compile]'
+}
+
+see_to_development() {
+    while_saying "installing what development needs into .venv" \
+        install --no-build-isolation --editable '.[dev]'
 }
 
 # Unpacked beside the build instead of installed: that needs no root, and the package would start
@@ -238,13 +273,15 @@ cd "$(dirname "$0")/.."
 case "${1:-}" in
 python) see_to_python ;;
 compiler) see_to_compiler ;;
+environment) see_to_environment ;;
+development) see_to_development ;;
 beanstalkd) see_to_beanstalkd ;;
 bunqueue) see_to_bunqueue ;;
 wrk) see_to_wrk ;;
 redis-tools) see_to_redis_tools ;;
 valkey) see_to_valkey ;;
 *)
-    say "usage: tools/bootstrap.sh python|compiler|beanstalkd|bunqueue|wrk|redis-tools|valkey"
+    say "usage: tools/bootstrap.sh python|compiler|environment|development|beanstalkd|bunqueue|wrk|redis-tools|valkey"
     exit 2
     ;;
 esac

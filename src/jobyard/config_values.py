@@ -169,10 +169,15 @@ def size_text(size: int) -> str:
     return str(size)
 
 
+_LEAD: Final = re.compile(r"--?|[A-Z]+_")
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or nothing when no known word is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    # What all names of a kind begin with makes none of them nearer.
+    bare = {_LEAD.sub("", name): name for name in known}
+    near = difflib.get_close_matches(_LEAD.sub("", word), list(bare), n=1)
+    return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def quoted(value: object) -> str:

@@ -5,12 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from jobyard import build
+from jobyard.config import DOORS, Config
 from tests.support.http_yard import HttpYard
 
 ROOT = Path(__file__).parents[2]
@@ -91,10 +94,44 @@ def test_every_call_is_granted(yard: HttpYard, tmp_path: Path, document: str) ->
             run_program(program.replace("http://127.0.0.1:6790", yard.url))
 
 
-def test_the_first_minute_shows_what_it_says(yard: HttpYard) -> None:
+def test_the_first_minute_shows_what_it_says_each_time(yard: HttpYard) -> None:
     (block,) = (one for one in blocks("README.md", "sh") if "<<'PY'" in one)
     program = block.partition("<<'PY'\n")[2].partition("PY\n")[0]
     wanted = next(one for one in blocks("README.md", "") if one.startswith("INSERTED"))
     address = yard.addresses["beanstalk"]
     assert isinstance(address, tuple)
-    assert run_program(program.replace("11300", str(address[1]))).split() == wanted.split()
+    program = program.replace("11300", str(address[1]))
+    assert run_program(program).split() == wanted.split()
+    # The next job has another number, and nothing else is different.
+    again = run_program(program)
+    assert re.sub(r"(?<=ED )\d+", "1", again).split() == wanted.split()
+    assert "INSERTED 2" in again
+
+
+def test_the_ready_line_of_the_readme_names_every_door() -> None:
+    (line,) = re.findall(r"`(ready [^`]+)`", (ROOT / "README.md").read_text())
+    config = Config()
+    doors = [f"{door.name}={getattr(config, door.name)}" for door in DOORS]
+    assert line == f"ready {' '.join(doors)} data={config.data}"
+
+
+def test_programs_that_a_reader_may_lack_are_explained() -> None:
+    packages = {"nc": "netcat-openbsd", "jq": "package of that name", "redis-cli": "redis-tools"}
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text()
+        typed = " ".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+        for program, package in packages.items():
+            if re.search(rf"(^|\| ){program} ", typed, re.MULTILINE):
+                assert package in text, f"{path.name} uses {program}"
+
+
+def test_the_package_names_all_protocols() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    protocols = {"beanstalkd", "bunqueue", "glide-mq", "topics"}
+    assert protocols <= set(project["keywords"])
+    assert all(name in project["description"] for name in protocols)
+
+
+def test_a_server_that_is_not_compiled_says_so(yard: HttpYard) -> None:
+    is_told = "not compiled: this runs as plain Python" in yard.process.errors()
+    assert is_told == (build.kind() == "plain")

@@ -399,6 +399,12 @@ def test_the_nearest_word_is_suggested() -> None:
     assert suggestion("xyz", ["data", "durability"]) == ""
 
 
+def test_what_all_names_begin_with_makes_none_of_them_near() -> None:
+    assert suggestion("--foo", ["--loop", "--data"]) == ""
+    assert suggestion("--lopp", ["--loop", "--data"]) == "; did you mean --loop?"
+    assert suggestion("JOBYARD_FOO", ["JOBYARD_LOOP", "JOBYARD_DATA"]) == ""
+
+
 @given(st.text())
 def test_what_a_complaint_quotes_is_short_and_printable(text: str) -> None:
     shown = quoted(text)

@@ -6,6 +6,7 @@ Only flags count: neither the environment nor jobyard.toml changes what a servic
 
 Where it differs from the original, on purpose:
     -v      says `beanstalkd 1.13 (jobyard X)`; the second word is still the version
+    --help  is -h, and --version -v; the original knows no long flags
     -p      a number past 65535 is refused, not taken modulo 65536; so is an empty one
     -l      takes [::1] as well as ::1, and listens on every address of a name, not the first
     -f MS   the sync really happens every MS milliseconds, not only when a later write comes
@@ -86,6 +87,9 @@ Options:
 """
 
 
+_LONG: Final = {"--help": "h", "--version": "v"}
+
+
 class BadFlag(Exception):
     """The command line is not one of the original's; the usage text follows the reason."""
 
@@ -121,6 +125,9 @@ def parse_flags(words: Sequence[str]) -> Flags:
 
 
 def _parse_word(flags: Flags, word: str, rest: list[str]) -> None:
+    if word in _LONG:
+        flags.ask = _LONG[word]
+        return
     for position in range(1, len(word)):
         letter = word[position]
         if letter in "bflpuzs":

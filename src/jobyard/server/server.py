@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, final
 
+from jobyard import build
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
 from jobyard.engine.compaction import Compactor
 from jobyard.engine.replay import Recovered, open_yard
@@ -65,6 +66,8 @@ GC_THRESHOLDS: Final = (100_000, 50, 1000)
 def run(config: Config) -> int:
     """Serve until told to stop; return the exit code."""
     log = Log(config.log_level, config.log_format)
+    if build.kind() != "compiled":
+        log.info("not compiled: this runs as plain Python, several times slower")
     _raise_descriptor_limit()
     _return_large_blocks()
     doors = open_doors(config)

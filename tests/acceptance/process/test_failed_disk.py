@@ -81,7 +81,8 @@ def test_the_put_of_a_failed_sync_gets_no_answer(faulty_yard: Yard, faults: Faul
     peer.send(b"put 0 0 60 5\r\nafter\r\n")
     assert peer.await_end() == b""
     assert faulty_yard.process.wait() == 1
-    assert len(faulty_yard.errors().splitlines()) == 2, "more than start and end was told"
+    told = [line for line in faulty_yard.errors().splitlines() if "not compiled" not in line]
+    assert len(told) == 2, "more than start and end was told"
     faults.reset()
     faulty_yard.restart()
     again = faulty_yard.connect()

@@ -18,6 +18,7 @@ from jobyard.cli.beanstalkd import (
     inherited_fds,
     parse_flags,
     parse_number,
+    run_drop_in,
 )
 from jobyard.config import Config
 from jobyard.errors import StartRefused
@@ -78,6 +79,12 @@ def test_the_last_of_two_wins() -> None:
     assert parse_flags(["-p", "1", "-p", "2"]).port == "2"
 
 
+def test_the_two_flags_that_everybody_tries_are_known_in_long() -> None:
+    assert parse_flags(["--help"]).ask == "h"
+    assert parse_flags(["-V", "--version", "-x"]).ask == "v"
+    assert run_drop_in(["--help"], {}) == 0
+
+
 def test_a_value_may_start_with_a_dash() -> None:
     assert parse_flags(["-u", "-V"]) == Flags(user="-V")
 
@@ -90,7 +97,7 @@ def test_a_value_may_start_with_a_dash() -> None:
         (["-F0"], "unknown flag: -0"),
         (["--"], "unknown flag: --"),
         (["-p", "1", "--"], "unknown flag: --"),
-        (["--help"], "unknown flag: --help"),
+        (["--helpp"], "unknown flag: --helpp"),
         (["stray"], "unknown argument: stray"),
         (["-V", "stray", "-v"], "unknown argument: stray"),
         (["-"], "unknown argument: -"),
@@ -410,7 +417,7 @@ def test_of_two_inherited_sockets_the_first_is_used_with_a_warning(terminal: "Te
         ["-x"],
         ["-Vx"],
         ["--"],
-        ["--help"],
+        ["--halp"],
         ["-"],
         [""],
         ["stray"],

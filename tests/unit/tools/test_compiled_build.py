@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,16 @@ def test_a_digest_knows_names_contents_and_facts(tmp_path: Path) -> None:
     source.write_text("A = 1\n")
     source.rename(tmp_path / "b.py")
     assert digest(tmp_path, [tmp_path / "b.py"]) != first
+
+
+def test_serving_asks_for_nothing_of_development() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", "serve"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "bootstrap.sh environment" in planned or (ROOT / ".venv/ready").exists()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    # What compiles for `make` is what compiles for pip.
+    assert sorted(extras["compile"]) == sorted(project["build-system"]["requires"])
+    assert "jobyard[compile]" in extras["dev"]
