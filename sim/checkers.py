@@ -64,7 +64,7 @@ def check_yard(yard: Yard, model: Model) -> None:
     counts = {int(yard.jobs.count), int(yard.journal.ledger.jobs_count)}
     if counts != {len(model.jobs)}:
         raise Violation("counters", f"{counts} jobs in the yard, {len(model.jobs)} put")
-    kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+    kept = kept_bytes(yard)
     if kept != int(yard.bodies.in_memory):
         raise Violation("counters", f"{yard.bodies.in_memory} body bytes counted, {kept} are there")
     check_heap(yard.timers, "timers")
@@ -97,6 +97,16 @@ def check_heap(heap: Heap, name: str) -> None:
         above = items[(slot - 1) // 2] if slot else item
         if item.pos != slot or (above.sort_key, above.stamp) > (item.sort_key, item.stamp):
             raise Violation("heap", f"{name}: slot {slot} is out of order")
+
+
+def kept_bytes(yard: Yard) -> int:
+    """Return how many bytes of bodies and results are in memory."""
+    kept = 0
+    for job in yard.jobs.all():
+        kept += int(job.size) if job.body is not None else 0
+        outcome = None if job.extra is None else job.extra.outcome
+        kept += 0 if outcome is None else len(outcome.result)
+    return kept
 
 
 def check_memory(bodies: Bodies, swarm: Swarm) -> None:
@@ -495,11 +505,13 @@ def _unreadable(found: Dump, wanted: Dump) -> list[int] | None:
 
 def _check_set_aside(yard: Yard, number: int, now_ms: int) -> None:
     """See that a job whose body is damaged is buried and never handed out."""
+    job = yard.jobs.get(number)
+    was_dead = job is not None and job.state == DEAD
     session = BeanstalkSession(BeanstalkDoor(yard, FixedFacts(), 0, now_ms), Peer())
     session.receive(b"peek %d\r\nreserve-job %d\r\n" % (number, number), now_ms)
     said = session.take_output()
-    job = yard.jobs.get(number)
     if said != b"INTERNAL_ERROR\r\nNOT_FOUND\r\n" or job is None or job.state != DEAD:
         raise Violation("silent damage", f"job {number}, its body unreadable: {said!r}")
-    if job.outcome().reason != DAMAGED or number not in yard.journal.damages.jobs:
+    is_told = was_dead or job.outcome().reason == DAMAGED
+    if not is_told or number not in yard.journal.damages.jobs:
         raise Violation("silent damage", f"nobody is told that the body of job {number} is lost")

@@ -55,8 +55,8 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.model.extra",
-                "    if outcome.result:\n        result_field(",
-                "    if not outcome:\n        result_field(",
+                "    if outcome is not None and outcome.result_size > 0:\n        # The last",
+                "    if outcome is not None and outcome.result_size < 0:\n        # The last",
             ),
         ),
     ),

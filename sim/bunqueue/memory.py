@@ -7,6 +7,7 @@ must bring back the same, but for what ends with a process: leases, and delays t
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from jobyard.engine.yard import due_stamp
 from jobyard.model.entry import POLICY, WRITE
@@ -75,7 +76,10 @@ def _rare(extra: Extra) -> tuple[object, ...]:
     end = extra.outcome
     outcome: tuple[object, ...] = ()
     if end is not None:
-        outcome = (int(end.key), int(end.reason), end.error, int(end.codec), end.result)
+        # Of a result that is on disk only, the checksum is known; whether it is there is tried.
+        crc = crc32(end.result) if end.result else int(end.result_crc)
+        outcome = (int(end.key), int(end.reason), end.error, int(end.codec))
+        outcome += (int(end.result_size), crc if end.result_size else 0)
     return (
         *(extra.custom_id, extra.unique_key, extra.group_id, extra.marks, int(extra.parent_id)),
         *(extra.progress, extra.message, extra.stack, int(extra.retries)),
@@ -185,6 +189,8 @@ class Comparison:
             body = snapshot.bodies.get(number)
             if body is not None and yard.bodies.fetch(job) != body:
                 raise Violation("restart", f"job {number} came back with another body")
+            if job.state == DONE and yard.bodies.fetch_result(job) is None:
+                raise Violation("restart", f"job {number} came back without its result")
         entries = entries_of(yard)
         if entries != snapshot.entries:
             raise Violation("restart", f"entries {entries}, not {snapshot.entries}")

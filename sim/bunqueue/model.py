@@ -518,7 +518,7 @@ class BunModel(BunState):
         job = self.by_id.get(ask.text("id"))
         result = job.result if job is not None and job.state == DONE else None
         if told.get("result") != result:
-            raise Violation("result", f"{ask}: expected {result}, told {told}")
+            raise Violation("result", f"{ask}: expected {result}, told {told}"[:1500])
 
     def _getjobcounts(self, _: BunClient, ask: Ask, told: Told) -> None:
         counts = told["counts"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import DELAYED, READY
-from jobyard.wire.msgpack import decode
 from jobyard.wire.msgpack_write import encode
 
 if TYPE_CHECKING:
@@ -136,8 +135,6 @@ class BunJob:
         outcome = extra.outcome
         if outcome is not None:
             self.ended = int(outcome.ended_ms)
-        if outcome is not None and outcome.result:
-            self.result = decode(outcome.result, 0, len(outcome.result))
         self.key = extra.unique_key
         self.key_until = int(extra.key_until_ms)
         self.waits = {int(one.child_id) for one in extra.members or () if one.state == 0}

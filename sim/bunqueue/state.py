@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from jobyard.model.extra import RESULT_LOST
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, READY
+from jobyard.wire.msgpack import decode
 from sim.state import Violation
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class BunState:
     def __init__(self, reach: Callable[[str], None]) -> None:
         self.reach = reach
         self.may_fill = False
+        # Results and done jobs that a full disk did not keep since the start.
+        self.lost_count = 0
         self.yard: Yard
         self.now = 0
         # By their number in the yard; those that are gone may come back after a power cut.
@@ -87,15 +91,30 @@ class BunState:
     def complete(self, job: BunJob, result: object) -> None:
         """End a run well."""
         self.free(job)
-        if job.removes_done or (self.may_fill and self.yard.jobs.get(job.number) is None):
+        found = self.yard.jobs.get(job.number)
+        if job.removes_done:
+            self.remove(job)
+        elif found is None:
+            self._note_lost(job)
             self.remove(job)
         else:
             job.state = DONE
             job.result = result
+            if found.state == DONE and found.outcome().reason == RESULT_LOST:
+                self._note_lost(job)
+                job.result = None
             self.rest(job)
         for parent in self.waiting_for(job.number):
             parent.waits.discard(job.number)
             self._unblock(parent)
+
+    def _note_lost(self, job: BunJob) -> None:
+        """See that a full disk has told of a result, or a done job, that it did not keep."""
+        journal = self.yard.journal
+        self.lost_count += 1
+        if not self.may_fill or self.lost_count > journal.results_lost + journal.done_lost:
+            raise Violation("full disk", f"job {job.number} is done and not kept, untold")
+        self.reach("result not kept")
 
     def _unblock(self, parent: BunJob) -> None:
         if parent.state == BLOCKED and not parent.waits:
@@ -268,6 +287,7 @@ class BunState:
         self.by_id = {}
         self.keys = {}
         self.clients = []
+        self.lost_count = 0
         for found in yard.jobs.all():
             if found.family != BUNQUEUE:
                 continue
@@ -293,5 +313,8 @@ class BunState:
         body = self.yard.bodies.fetch(found)
         # One that cannot be read is found damaged elsewhere.
         job.data = job.data if body is None else body
+        result = self.yard.bodies.fetch_result(found) if found.state == DONE else None
+        if result:
+            job.result = decode(result, 0, len(result))
         self.jobs[job.number] = job
         self.by_id[job.id] = job

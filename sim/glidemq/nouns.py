@@ -275,7 +275,6 @@ class GlideJob:
         if end is not None:
             self.ended, self.ending = int(end.ended_ms), int(end.key)
             self.started = int(end.started_ms)
-            self.result = end.result
             self.error = end.error.encode()
         self.progress = extra.progress.encode()
         self.logs = [line.text.encode() for line in extra.logs or ()]

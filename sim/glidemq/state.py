@@ -425,6 +425,8 @@ class GlideState:
             if job is None or job.queue != found.queue.name:
                 raise Violation("no job from nowhere", f"job {number} was never put")
             job.recall(found, yard.bodies.fetch(found), self.now)
+            if found.state == DONE:
+                job.result = yard.bodies.fetch_result(found) or b""
             job.batch = 0
             self.jobs[number] = job
             if job.wish.custom:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.journal.segment import BatchHead
 from jobyard.model.job import BLOCKED, LEASED
+from sim import checkers
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
 from sim.glidemq.memory import GlideSnapshot, Showing
@@ -336,7 +337,7 @@ class GlideWorld(BunWorld):
 
     def _check_memory(self) -> None:
         yard = self.boot.yard
-        kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+        kept = checkers.kept_bytes(yard)
         side = sum(int(one.weight) for one in yard.side.keys.values())
         if kept + side != int(yard.bodies.in_memory):
             story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {side} of keys"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobyard.model.job import DELAYED, LEASED, READY
+from sim.checkers import kept_bytes
 from sim.state import Violation
 from sim.topics.memory import jobs_of
 
@@ -48,7 +49,7 @@ def _check_jobs(yard: Yard, name: str, jobs: dict[int, Job]) -> None:
 
 def check_books(yard: Yard) -> None:
     """See that the text in memory is counted right."""
-    kept = sum(int(job.size) for job in yard.jobs.all() if job.body is not None)
+    kept = kept_bytes(yard)
     texts = sum(int(log.memory) for log in yard.logs.values())
     if kept + texts != int(yard.bodies.in_memory):
         story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {texts} of logs"

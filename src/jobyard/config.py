@@ -30,7 +30,7 @@ from jobyard.config_values import (
     suggestion,
 )
 from jobyard.errors import StartRefused
-from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX
+from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX, RESULT_DEFAULT, RESULT_MAX
 
 # Small enough for tests that roll segments by the dozen; of no use to anybody else.
 SEGMENT_SIZE_MIN: Final = 64 * KIB
@@ -146,6 +146,7 @@ class Config:
     user: str | None = None
 
     max_job_size: int = JOB_SIZE_DEFAULT
+    max_result_size: int = RESULT_DEFAULT
     segment_size: int = SEGMENT_SIZE_DEFAULT
     #: Bytes of job bodies kept in RAM; beyond, they live on disk only (or puts are refused).
     body_memory: int = BODY_MEMORY_DEFAULT
@@ -347,6 +348,7 @@ SETTINGS: Final = (
         "Let webhooks point to this machine and to private addresses.",
     ),
     Setting("max_job_size", Size(1, JOB_SIZE_MAX), "Largest body of a job."),
+    Setting("max_result_size", Size(0, RESULT_MAX), "Largest result of a job."),
     Setting(
         "segment_size",
         Size(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX),
@@ -355,8 +357,8 @@ SETTINGS: Final = (
     Setting(
         "body_memory",
         Size(0, BODY_MEMORY_MAX),
-        "Job bodies kept in RAM. Beyond it they are read back from disk; with --memory, "
-        "further puts are refused.",
+        "Bodies and results of jobs kept in RAM. Beyond it they are read back from disk; with "
+        "--memory, further puts are refused.",
     ),
     Setting(
         "connection_memory",

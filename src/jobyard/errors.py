@@ -29,6 +29,10 @@ class YardFull(Refused):
     """No room for another job: the disk is full or the memory budget is used up."""
 
 
+class ResultTooLarge(Refused):
+    """What a job came to is longer than is kept of any job."""
+
+
 class NameTaken(YardFull):
     """The name is that of a log, where no job has room."""
 

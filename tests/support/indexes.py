@@ -9,6 +9,7 @@ from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
 from jobyard.model.lane import Lane, lane_of
 from jobyard.model.rules import Group
 from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
+from jobyard.model.topic import EPHEMERAL
 
 
 def stands_in_stream(job: Job) -> bool:
@@ -102,3 +103,24 @@ def recount_glide_names(yard: Yard, jobs: list[Job]) -> None:
     for queue in yard.queues.values():
         chosen = {int(seq_of(name)) for job, name in own if job.queue is queue} - {0}
         assert (queue.chosen or set()) == chosen
+
+
+def _result_held(job: Job) -> int:
+    """Return how much of a result is in memory, and see that it is counted."""
+    outcome = None if job.extra is None else job.extra.outcome
+    if outcome is None:
+        return 0
+    assert len(outcome.result) == outcome.result_counted
+    assert outcome.result_counted in (0, outcome.result_size)
+    return len(outcome.result)
+
+
+def recount_bodies(yard: Yard, jobs: list[Job]) -> None:
+    """See that what is in memory of bodies, results, texts and keys is counted."""
+    in_memory = sum(int(job.size) for job in jobs if job.body is not None)
+    in_memory += sum(int(log.memory) for log in yard.logs.values())
+    in_memory += sum(_result_held(job) for job in jobs)
+    side = sum(int(key.weight) for key in yard.side.keys.values())
+    assert yard.bodies.in_memory == in_memory + side
+    ephemeral = [log for log in yard.logs.values() if log.config.durability == EPHEMERAL]
+    assert yard.bodies.pinned == side + sum(int(log.memory) for log in ephemeral)

@@ -47,7 +47,7 @@ from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
 from jobyard.model.rules import Rules
 from jobyard.model.shelves import STREAM, Shelves
-from jobyard.model.topic import BARRED, EPHEMERAL
+from jobyard.model.topic import BARRED
 from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
 from jobyard.sessions.session import Peer
@@ -58,6 +58,7 @@ from tests.support.indexes import (
     group_of,
     ids,
     is_behind,
+    recount_bodies,
     recount_glide_names,
     recount_shelves,
     stands_in_stream,
@@ -337,6 +338,7 @@ def _facts(yard: Yard, job: Job) -> Facts:
         int(job.delay_ms),
         int(job.own_ms),
         yard.bodies.fetch(job),
+        yard.bodies.fetch_result(job) if state == DONE else b"",
         int(job.deliveries),
         tally,
         int(counts.stalls),
@@ -357,7 +359,7 @@ def extra_facts(extra: Extra) -> Facts:
     outcome = extra.outcome
     if outcome is not None:
         ended = (outcome.ended_ms, outcome.started_ms, outcome.reason, outcome.error)
-        ended += (outcome.codec, outcome.result)
+        ended += (outcome.codec, outcome.result_size)
     remark: Facts = ()
     if extra.remark is not None:
         remark = (extra.remark.tag, extra.remark.node, extra.remark.meta)
@@ -412,7 +414,7 @@ def recount(yard: Yard) -> None:
     assert yard.done_count == by_state[DONE]
     assert yard.blocked_count == by_state[BLOCKED]
     assert yard.urgent_count == sum(is_urgent(job) for job in jobs)
-    _recount_bodies(yard, jobs)
+    recount_bodies(yard, jobs)
     _recount_names(yard, jobs)
     for name, queue in yard.queues.items():
         assert queue.name == name
@@ -427,15 +429,6 @@ def recount(yard: Yard) -> None:
 def is_urgent(job: Job) -> bool:
     """Tell whether a job counts as urgent: beanstalk knows no groups, lanes and shelves."""
     return job.state == READY and job.rank < URGENT_RANK and stands_in_stream(job)
-
-
-def _recount_bodies(yard: Yard, jobs: list[Job]) -> None:
-    in_memory = sum(int(job.size) for job in jobs if job.body is not None)
-    in_memory += sum(int(log.memory) for log in yard.logs.values())
-    side = sum(int(key.weight) for key in yard.side.keys.values())
-    assert yard.bodies.in_memory == in_memory + side
-    ephemeral = [log for log in yard.logs.values() if log.config.durability == EPHEMERAL]
-    assert yard.bodies.pinned == side + sum(int(log.memory) for log in ephemeral)
 
 
 def _recount_queue(queue: Queue, jobs: list[Job]) -> None:

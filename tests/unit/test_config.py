@@ -114,6 +114,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "allow_private_webhooks": ("yes", True),
         "allow_public_bind": ("yes", True),
         "max_job_size": ("1MiB", MIB),
+        "max_result_size": ("2MiB", 2 * MIB),
         "segment_size": ("128KiB", 128 * KIB),
         "body_memory": ("0", 0),
         "connection_memory": ("64MiB", 64 * MIB),

@@ -236,6 +236,7 @@ class Compactor:
                 # It cannot be read now, or no checksum of its own would tell a damaged copy.
                 return False
         seen.add(job_id)
+        self._journal.warm(job)
         saved.add_job(job, body)
         return True
 
@@ -258,6 +259,7 @@ class Compactor:
         # A base in the same victim comes first in it, and takes the state along.
         if job.place >> 32 != victim:
             seen.add(job_id)
+            self._journal.warm(job)
             saved.add_state(job)
 
     def _save_queue(self, number: i64, name: bytes, saved: Saved) -> None:

@@ -14,7 +14,7 @@ from jobyard.engine.move import erase, is_revoked
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, tell_holder
 from jobyard.engine.yard import Yard
-from jobyard.errors import NotFound, NotHeld, StorageFull, YardFull
+from jobyard.errors import NotFound, NotHeld, ResultTooLarge, StorageFull, YardFull
 from jobyard.journal.record import (
     BURIED,
     EXPIRED,
@@ -105,7 +105,11 @@ def finish(yard: Yard, job: Job, now_ms: i64) -> None:
 
 
 def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
-    """End the run of a held job with a result, which is kept with it unless it goes at once."""
+    """End the run of a held job with a result, which is kept with it unless it goes at once.
+
+    ResultTooLarge and YardFull change nothing.
+    """
+    _check_size(yard, len(result))
     is_kept = _is_kept(job, keep)
     end = End(job, FINISHED, DONE if is_kept else GONE)
     lease = job.lease
@@ -126,15 +130,18 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     if after is not None:
         schedule.put_successor(yard, job.queue, after, now_ms)
     if is_kept and not yard.journal.is_on:
-        outcome = job.outcome()
-        outcome.started_ms = started_ms
-        outcome.codec = codec
-        outcome.result = result
+        _keep_in_memory(yard, job, started_ms, result, codec)
     if yard.names.dependents:
         flows.settle(yard, job, result, now_ms)
     yard.waits.ended(job, result)
     if is_kept and job.queue.done.live_count > DONE_KEPT_MAX:
         _trim_done(yard, job, now_ms)
+
+
+def _check_size(yard: Yard, size: i64) -> None:
+    most = yard.bodies.result_size_max
+    if size > most:
+        raise ResultTooLarge(f"result is larger than {most} bytes")
 
 
 def _is_kept(job: Job, keep: i64) -> bool:
@@ -163,6 +170,19 @@ def _end_well(yard: Yard, job: Job, end: End, started_ms: i64, now_ms: i64) -> N
         return
     _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
     journal.done_lost += 1
+
+
+def _keep_in_memory(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> None:
+    """Keep what a job came to where there is no journal, as long as there is room."""
+    outcome = job.outcome()
+    outcome.started_ms = started_ms
+    if yard.bodies.admits(len(result)):
+        outcome.set_result(codec, result)
+        yard.bodies.hold_result(job)
+    else:
+        outcome.reason = RESULT_LOST
+        outcome.error = NOT_KEPT
+        yard.journal.results_lost += 1
 
 
 def _is_ended(yard: Yard, job: Job, end: End, now_ms: i64) -> bool:
@@ -553,6 +573,8 @@ def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
         yard.apply_news(job, end.news)
     if end.state == DONE:
         yard.bodies.rest(job)
+        if journal.is_on:
+            yard.bodies.hold_result(job)
     if queue.first_link is not None and (end.state == READY or queue.rules is not None):
         offer(yard, queue, now_ms)
     if lease is not None and lease.book.is_watched:

@@ -430,7 +430,7 @@ def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i
     member = Member(child.id, label)
     if child.state == DONE:
         member.state = SETTLED
-        member.value = child.outcome().result
+        member.value = yard.bodies.fetch_result(child) or b""
     # It may wait for that one under that name already.
     is_known = _waits_for(parent, child.id, label)
     fields = Fields()
@@ -484,7 +484,8 @@ def look_again(yard: Yard, job: Job, now_ms: i64) -> None:
             continue
         child = yard.jobs.get(member.child_id)
         if child is not None and child.state == DONE:
-            change(yard, job, member, SETTLED, child.outcome().result, freed, now_ms)
+            value = yard.bodies.fetch_result(child) or b""
+            change(yard, job, member, SETTLED, value, freed, now_ms)
         elif job not in names.dependents.get(int(member.child_id), ()):
             names.wait_for(job, member.child_id)
     if job.state == BLOCKED and extra.open_count() == 0:
@@ -501,5 +502,5 @@ def room_to_look(yard: Yard, job: Job) -> i64:
     for member in extra.members:
         child = yard.jobs.get(member.child_id) if member.state == OPEN else None
         if child is not None and child.state == DONE:
-            needed += parent_room(job, len(child.outcome().result) + len(member.label))
+            needed += parent_room(job, child.outcome().result_size + len(member.label))
     return needed

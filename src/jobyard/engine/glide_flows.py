@@ -82,7 +82,7 @@ def add_flow(
         child = children[each]
         name = child.adding.custom_id or str(seqs[each + 1])
         members.append(Member(first_id + 1 + each, f"{child.label_head}:{name}"))
-    members += [_member_for(tie) for tie in ties]
+    members += [_member_for(yard, tie) for tie in ties]
     extra.set_members(members or None)
     _make_room(yard, wishes, queues, now_ms)
     jobs: list[Job] = []
@@ -142,12 +142,12 @@ def _wish_of(yard: Yard, child: Child, parent: Adding, parent_seq: int) -> Wish:
     return wish_for(yard, adding)
 
 
-def _member_for(tie: Tie) -> Member:
+def _member_for(yard: Yard, tie: Tie) -> Member:
     job = tie.job
     member = Member(0 if job is None else job.id, tie.label)
     if job is not None and job.state == DONE:
         member.state = SETTLED
-        member.value = job.outcome().result
+        member.value = yard.bodies.fetch_result(job) or b""
     return member
 
 
@@ -174,7 +174,7 @@ def link_parent(yard: Yard, parent: Job, child: Job | None, label: str, now_ms: 
     for member in members:
         if member.label == label:
             return member.state == OPEN
-    member = _member_for(Tie(label, child))
+    member = _member_for(yard, Tie(label, child))
     flows.room_to_change(yard, parent, 4 * len(label) + len(member.value))
     fields = Fields()
     member_field(fields, member)

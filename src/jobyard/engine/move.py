@@ -187,7 +187,7 @@ def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:
             continue
         news = Member(member.child_id, member.label)
         news.state = DROPPED if child is None else SETTLED
-        news.value = b"" if child is None else child.outcome().result
+        news.value = b"" if child is None else yard.bodies.fetch_result(child) or b""
         member_field(fields, news)
         settled.append(int(member.child_id))
     return settled

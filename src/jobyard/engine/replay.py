@@ -59,7 +59,7 @@ from jobyard.journal.segment import (
 from jobyard.journal.storage import Storage
 from jobyard.model.end import End
 from jobyard.model.entry import CONFIG, COUNTED, GROUP, POLICY, SETTINGS, Entry
-from jobyard.model.extra import absorb, is_put_blocked
+from jobyard.model.extra import absorb, is_put_blocked, place_result
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic
@@ -282,6 +282,8 @@ class Replay:
         old = job.extra
         job.extra = None
         if old is not None:
+            if old.outcome is not None:
+                self._yard.bodies.drop_result(old.outcome)
             # Their weights stay on the books where they are counted.
             extra = job.more()
             extra.base_weight = old.base_weight
@@ -306,6 +308,14 @@ class Replay:
             self._yard.rest(job, state, ending, ended_ms)
         if extra_end > extra_at:
             absorb(job.more(), data, extra_at, extra_end, self._offset_ms)
+            self._recall_result(job, extra_end)
+
+    def _recall_result(self, job: Job, end: i64) -> None:
+        """See to what a job came to, which is the last of a record that ends at `end`."""
+        outcome = job.more().outcome
+        if outcome is not None and outcome.result_size > 0:
+            place_result(job, self._journal.hot.number, end + self._shift)
+            self._yard.bodies.recall_result(job)
 
     def _end(self, data: bytes, pos: i64, length: i64) -> None:
         job_id = read_i64_le(data, pos + 8)
@@ -331,6 +341,7 @@ class Replay:
         # The wide record has the true count even where a lease record was not kept.
         job.deliveries = max(job.deliveries, read_i32_le(data, pos + 52))
         self._news(job, data, pos + END_SIZE, pos + length)
+        self._recall_result(job, pos + length)
 
     def _move(self, data: bytes, pos: i64, length: i64) -> None:
         job = self._yard.jobs.get(read_i64_le(data, pos + 8))

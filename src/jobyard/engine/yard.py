@@ -526,6 +526,8 @@ class Yard:
 
     def _leave_rest(self, job: Job) -> None:
         outcome = job.outcome()
+        if outcome.result_counted > 0:
+            self.bodies.drop_result(outcome)
         if not self.is_replaying:
             if job.state == DEAD:
                 job.queue.dead.remove(outcome)

@@ -40,7 +40,7 @@ from jobyard.journal.segment import (
 )
 from jobyard.journal.storage import Storage, read_around
 from jobyard.journal.sums import sums_size, sums_size_max
-from jobyard.model.extra import size_of
+from jobyard.model.extra import place_result, size_of
 from jobyard.model.limits import INLINE_BODY_MAX
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Batches:
         self.record_base: i64 = 0
         # The time that the newest record about a job tells.
         self.told_ms: i64 = 0
+        # Where the record of the newest end of a run ends in the hot segment.
+        self.record_end: i64 = 0
         self.history = History()
         # Newest batch by temperature.
         self._newest: list[i64] = [0, 0]
@@ -110,6 +112,8 @@ class Batches:
         self._part2_size: i64 = 0
         self._long_jobs: list[Job] = []
         self._long_offsets: list[i64] = []
+        # Jobs whose results were read back to be written again; these are in memory meanwhile.
+        self.warmed: list[Job] = []
         self.pending: list[Pending] = []
         # Files written since their last sync, and the newest batch in each.
         self._unsynced: dict[str, i64] = {}
@@ -463,6 +467,8 @@ class Batches:
             self.ledger.take_base(job, segment, offset, weight)
         for job in saved.states:
             self.ledger.trail(job, segment)
+        for job, end in zip(saved.results, saved.result_ends, strict=True):
+            place_result(job, segment.number, start + end)
         for base in saved.kill_bases:
             self.ledger.count_kill(segment, base)
         for queue in saved.queues:

@@ -3,7 +3,7 @@
 A body put beyond the budget stays in memory until its batch is written and is then let go; it is
 read back, and its checksum tested, when someone takes or peeks at the job. The newest bodies go
 first, because they are taken last. Without a journal there is no disk to fall back on, and a put
-beyond the budget is refused.
+beyond the budget is refused. What jobs came to goes the same way, out of the records of their ends.
 """
 
 from typing import final
@@ -13,7 +13,9 @@ from mypy_extensions import i64
 
 from jobyard.journal.journal import Journal
 from jobyard.journal.segment import segment_name
+from jobyard.model.extra import Outcome
 from jobyard.model.job import DONE, GONE, Job
+from jobyard.model.limits import RESULT_DEFAULT
 
 
 @final
@@ -28,6 +30,8 @@ class Bodies:
         self.pinned: i64 = 0
         self._cooling: list[Job] = []
         self._resting: list[Job] = []
+        self._cooling_results: list[Job] = []
+        self.result_size_max: i64 = RESULT_DEFAULT
 
     def admits(self, size: i64) -> bool:
         """Tell whether a body of `size` may be put."""
@@ -79,8 +83,72 @@ class Bodies:
         if self.in_memory > self._budget and self._journal.is_on:
             self._cooling.append(job)
 
+    # -- results ------------------------------------------------------------------------------
+
+    def hold_result(self, job: Job) -> None:
+        """Count what a job came to, of which the newest end of a run has just told."""
+        outcome = job.outcome()
+        size = outcome.result_size
+        if size > 0:
+            journal = self._journal
+            outcome.result_place = (journal.hot.number << 32) | (journal.record_end - size)
+            self._count_result(job, outcome)
+
+    def _count_result(self, job: Job, outcome: Outcome) -> None:
+        size = outcome.result_size
+        self.in_memory += size
+        outcome.result_counted = size
+        if self.in_memory > self._budget and self._journal.is_on:
+            self._cooling_results.append(job)
+
+    def recall_result(self, job: Job) -> None:
+        """Keep a result that recovery has just read if there is room, or only where it is."""
+        outcome = job.outcome()
+        size = outcome.result_size
+        if self.has_budget(size):
+            self.in_memory += size
+            outcome.result_counted = size
+        else:
+            outcome.result_crc = crc32(outcome.result)
+            outcome.result = b""
+
+    def drop_result(self, outcome: Outcome) -> None:
+        """Let go of what a job came to: it is gone, or runs again."""
+        self.in_memory -= outcome.result_counted
+        outcome.result_counted = 0
+
+    def fetch_result(self, job: Job) -> bytes | None:
+        """Return what a job that is done came to; None if what the disk gives is damaged."""
+        outcome = job.outcome()
+        if outcome.result_size == len(outcome.result):
+            return outcome.result
+        return self._journal.read_result(job, outcome)
+
+    def _cool_results(self) -> None:
+        written = self._journal.written
+        if self._journal.warmed:
+            warmed = self._journal.warmed
+            self._journal.warmed = []
+            for job in warmed:
+                if job.state == DONE and job.outcome().result_counted == 0:
+                    self._count_result(job, job.outcome())
+        if not self._cooling_results:
+            return
+        still: list[Job] = []
+        for job in self._cooling_results:
+            if job.batch > written:
+                still.append(job)
+            elif job.state == DONE and self.in_memory > self._budget:
+                outcome = job.outcome()
+                if outcome.result:
+                    outcome.result_crc = crc32(outcome.result)
+                    outcome.result = b""
+                    self.drop_result(outcome)
+        self._cooling_results = still
+
     def cool(self) -> None:
         """Let go of bodies beyond the budget, and of those of jobs done, once they are written."""
+        self._cool_results()
         written = self._journal.written
         if self._resting:
             waiting: list[Job] = []

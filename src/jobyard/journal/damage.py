@@ -13,6 +13,9 @@ from mypy_extensions import i64
 # What clients are told of a job whose body is damaged, wherever they ask.
 CORRUPT: Final = "corrupt: the data of this job is damaged on disk"
 
+# The same of what it came to.
+CORRUPT_RESULT: Final = "corrupt: the result of this job is damaged on disk"
+
 # Places that are remembered of each kind, and stories that wait to be logged.
 PLACES_MAX: Final = 10_000
 STORIES_MAX: Final = 100
@@ -35,13 +38,13 @@ class Damages:
         self._stories: list[str] = []
         self._untold: i64 = 0
 
-    def note_body(self, job_id: i64, where: str) -> None:
-        """Count a read of a job's body that failed; told once a job."""
+    def note_body(self, job_id: i64, where: str, what: str = "body") -> None:
+        """Count a read of a job's body or result that failed; told once a job."""
         self.reads_count += 1
         number = int(job_id)
         if number not in self.jobs and len(self.jobs) < PLACES_MAX:
             self.jobs.add(number)
-            self._tell(f"the body of job {number} is damaged: {where}")
+            self._tell(f"the {what} of job {number} is damaged: {where}")
 
     def note_text(self, segment: i64, offset: i64, story: str) -> None:
         """Count a read of a log's text that failed; told once a place."""

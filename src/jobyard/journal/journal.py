@@ -11,6 +11,7 @@ from mypy_extensions import i32, i64
 
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
+from jobyard.journal.damage import CORRUPT_RESULT
 from jobyard.journal.history import PastName
 from jobyard.journal.log_record import (
     LOG_SIZE,
@@ -49,10 +50,10 @@ from jobyard.journal.record import (
     write_queue,
     write_state,
 )
-from jobyard.journal.segment import BATCH_HEADER_SIZE, Segment
+from jobyard.journal.segment import BATCH_HEADER_SIZE, Segment, segment_name
 from jobyard.model.end import End
 from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
-from jobyard.model.extra import size_of
+from jobyard.model.extra import RESULT_LOST, Outcome, place_result, size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic, WriteKey
@@ -96,6 +97,7 @@ class Journal(Batches):
             del self._long_jobs[at]
             del self._long_offsets[at]
         job.size = i32(len(body))
+        self.warm(job)
         start: i64 = len(part1)
         if i64(job.size) <= INLINE_BODY_MAX:
             weight = write_moved(part1, job, body, 0, is_new_body=True)
@@ -105,6 +107,7 @@ class Journal(Batches):
         else:
             weight = write_moved(part1, job, body, self._append_long(job, body), is_new_body=True)
             self.ledger.take_base(job, hot, 0, weight)
+        place_result(job, hot.number, hot.end + BATCH_HEADER_SIZE + len(part1))
         self._waited(job)
 
     def body_room(self, job: Job, body: bytes) -> i64:
@@ -164,6 +167,7 @@ class Journal(Batches):
             write_gone(self._part1, end.why, job.id, job.queue.number, job.place >> 32, now_ms)
         else:
             write_end(self._part1, job, end, now_ms)
+            self.record_end = self.hot.end + BATCH_HEADER_SIZE + len(self._part1)
         self.told_ms = now_ms
         if waited:
             self._waited(job)
@@ -374,6 +378,36 @@ class Journal(Batches):
         older one can go without it.
         """
         if job.trail != 0 and i64(job.trail) != self.hot.number:
+            self.warm(job)
             write_state(self._part1, job)
+            place_result(job, self.hot.number, self.hot.end + BATCH_HEADER_SIZE + len(self._part1))
             self.records_count += 1
         self.ledger.trail(job, self.hot)
+
+    def warm(self, job: Job) -> None:
+        """Bring the result of a job back into memory before all of the job is written again.
+
+        One that is damaged is not written again, and the job says so from then on.
+        """
+        extra = job.extra
+        outcome = None if extra is None else extra.outcome
+        if outcome is None or outcome.result_size == len(outcome.result):
+            return
+        result = self.read_result(job, outcome)
+        if result is not None:
+            outcome.result = result
+            self.warmed.append(job)
+            return
+        outcome.result_size = 0
+        outcome.reason = RESULT_LOST
+        outcome.error = CORRUPT_RESULT
+
+    def read_result(self, job: Job, outcome: Outcome) -> bytes | None:
+        """Return the result of a job from the disk, or None, which is noted, if it is damaged."""
+        number, offset = outcome.result_place >> 32, outcome.result_place & 0xFFFFFFFF
+        result = self.read(number, offset, outcome.result_size)
+        if len(result) == outcome.result_size and crc32(result) == outcome.result_crc:
+            return result
+        where = f"{segment_name(number)} at offset {offset}"
+        self.damages.note_body(job.id, where, "result")
+        return None

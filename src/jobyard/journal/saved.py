@@ -63,6 +63,9 @@ class Saved:
         self.rows_logs: list[LogTopic] = []
         self.rows_keys: list[WriteKey | None] = []
         self._unkeyed: dict[int, LogRows] = {}
+        # Jobs with results, and where in part 1 the records end that hold these.
+        self.results: list[Job] = []
+        self.result_ends: list[i64] = []
         self.part2: list[bytes] = []
         self.part2_size: i64 = 0
         # A guess of the batch's size, to keep slices of work short.
@@ -150,6 +153,7 @@ class Saved:
             write_gone(part1, REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
         for job in self.states:
             write_state(part1, job)
+            self._note_result(job, len(part1))
         for log in self.heads:
             write_head(part1, log)
         for erased in self.erased:
@@ -165,12 +169,20 @@ class Saved:
             if job.size <= INLINE_BODY_MAX:
                 offsets.append(len(part1) + MOVED_SIZE)
                 write_moved(part1, job, body, 0)
+                self._note_result(job, len(part1))
                 continue
             self.part2.append(body)
             write_moved(part1, job, body, self.part2_size)
+            self._note_result(job, len(part1))
             offsets.append(self.part2_size)
             self.part2_size += len(body)
         return offsets
+
+    def _note_result(self, job: Job, end: i64) -> None:
+        extra = job.extra
+        if extra is not None and extra.outcome is not None and extra.outcome.result_size > 0:
+            self.results.append(job)
+            self.result_ends.append(end)
 
     def _encode_names(self, part1: BytesWriter) -> None:
         for queue in self.queues:

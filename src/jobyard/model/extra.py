@@ -99,7 +99,19 @@ class Outcome(Item):
         self.reason: i64 = UNKNOWN
         self.error: str = ""
         self.codec: i64 = 0
+        # What the job came to: empty while it is on disk only, where it is found by its place.
         self.result: bytes = b""
+        self.result_size: i64 = 0
+        self.result_place: i64 = 0
+        self.result_crc: i64 = 0
+        # How much of it is counted as held in memory.
+        self.result_counted: i64 = 0
+
+    def set_result(self, codec: i64, result: bytes) -> None:
+        """Note what the job came to."""
+        self.codec = codec
+        self.result = result
+        self.result_size = len(result)
 
 
 @final
@@ -334,6 +346,11 @@ def encode_extra(extra: Extra) -> bytes:
         for member in extra.members:
             member_field(fields, member)
     _last_fields(fields, extra)
+    outcome = extra.outcome
+    if outcome is not None and outcome.result_size > 0:
+        # The last of all: so it is found again where the record ends.
+        assert len(outcome.result) == outcome.result_size
+        result_field(fields, outcome.codec, outcome.result)
     return fields.done()
 
 
@@ -379,13 +396,26 @@ def _last_fields(fields: Fields, extra: Extra) -> None:
         _outcome_fields(fields, outcome)
 
 
+def _result_weight(extra: Extra) -> i64:
+    outcome = extra.outcome
+    if outcome is None or outcome.result_size == 0:
+        return 0
+    return _TAG_SIZE + 8 + outcome.result_size
+
+
 def _outcome_fields(fields: Fields, outcome: Outcome) -> None:
     if outcome.reason != UNKNOWN or outcome.error:
         fields.numbers(REASON, (outcome.reason,), outcome.error.encode())
     if outcome.started_ms:
         fields.numbers(STARTED, (outcome.started_ms,), b"")
-    if outcome.result:
-        result_field(fields, outcome.codec, outcome.result)
+
+
+def place_result(job: Job, segment: i64, end: i64) -> None:
+    """Note where the result of a job lies: at the end of a record that tells all of the job."""
+    extra = job.extra
+    outcome = None if extra is None else extra.outcome
+    if outcome is not None and outcome.result_size > 0:
+        outcome.result_place = (segment << 32) | (end - outcome.result_size)
 
 
 def size_of(extra: Extra) -> i64:
@@ -415,15 +445,12 @@ def size_of(extra: Extra) -> i64:
             size += _TAG_SIZE + 8 + len(outcome.error.encode())
         if outcome.started_ms:
             size += _TAG_SIZE + 8
-        if outcome.result:
-            size += _TAG_SIZE + 8 + len(outcome.result)
-        return size
-    if extra.members is None:
-        return len(encode_extra(extra))
+        return size + _result_weight(extra)
     fields = Fields()
     _first_fields(fields, extra)
     _last_fields(fields, extra)
-    return extra.member_index().size + len(fields.done())
+    size = len(fields.done()) + _result_weight(extra)
+    return size if extra.members is None else extra.member_index().size + size
 
 
 def absorb(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64) -> None:
@@ -530,8 +557,7 @@ def _absorb_outcome(extra: Extra, tag: i64, data: bytes, at: i64, end: i64, offs
     if outcome is None:
         return
     if tag == RESULT:
-        outcome.codec = read_i64_le(data, at)
-        outcome.result = data[at + 8 : end]
+        outcome.set_result(read_i64_le(data, at), data[at + 8 : end])
     elif tag == REASON:
         outcome.reason = read_i64_le(data, at)
         outcome.error = data[at + 8 : end].decode()

@@ -24,6 +24,9 @@ NEVER_MS: Final = 1 << 62
 
 # Bodies up to this size lie inside part 1 of a batch, which recovery reads whole.
 INLINE_BODY_MAX: Final = 4096
+# The longest result of a job, unless another is set; as long as the data of a bunqueue job may be.
+RESULT_DEFAULT: Final = 10 << 20
+RESULT_MAX: Final = 256 << 20
 
 # Input a waiting connection may send ahead before its socket is left unread.
 READ_AHEAD_MAX: Final = 64 * 1024

@@ -132,6 +132,7 @@ class Server:
         self._told: dict[str, int] = {}
         self._lost_told = (0, 0)
         compactor = self._open()
+        self._yard.bodies.result_size_max = config.max_result_size
         self._guard = Guard(config.connection_memory)
         self._guard.address_max = config.max_connections_per_address
         self._turns = Turns(self._yard, self._committer, compactor, self._guard)

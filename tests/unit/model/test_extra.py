@@ -83,10 +83,14 @@ def extras(draw: st.DrawFn) -> Extra:
         ended = outcome()
         ended.started_ms = draw(st.one_of(st.just(0), TIMES))
         ended.reason, ended.error = draw(st.integers(0, UNKNOWN)), draw(TEXTS)
-        ended.result = draw(st.binary(max_size=20))
-        ended.codec = MSGPACK if ended.result else 0
+        result = draw(st.binary(max_size=20))
+        ended.set_result(MSGPACK if result else 0, result)
         extra.outcome = ended
     return extra
+
+
+def result_in(extra: Extra) -> bytes:
+    return b"" if extra.outcome is None else extra.outcome.result
 
 
 @given(extras())
@@ -97,6 +101,7 @@ def test_what_is_written_is_read_back_whole(extra: Extra) -> None:
         again.outcome = outcome()
     absorb(again, b"before" + data + b"after", 6, 6 + len(data), 0)
     assert extra_facts(again) == extra_facts(extra)
+    assert result_in(again) == result_in(extra)
     assert encode_extra(again) == data
 
 

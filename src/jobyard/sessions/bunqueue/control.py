@@ -254,10 +254,11 @@ def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
     job = named_job(session, fields)
     if job.state == DONE:
         answer: Answer = {"completed": True}
-        result = result_value(job)
+        result = result_value(session.yard, job)
         if result is not None:
             answer["result"] = result
-        tell_lost(answer, job)
+        else:
+            tell_lost(answer, job)
         return answer
     session.wait_job(job, request.req_id, request.now_ms + timeout_ms)
     return None

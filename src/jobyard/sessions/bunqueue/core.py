@@ -10,7 +10,7 @@ from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
 from jobyard.engine.put import Wish, enter, make_room, make_way, make_way_for, room_for
 from jobyard.engine.queues import hold_watch, open_queue
 from jobyard.engine.take import offer, take_one, wait
-from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.errors import Refused, ResultTooLarge, StorageFull, YardFull
 from jobyard.model.extra import (
     OPEN,
     Extra,
@@ -476,7 +476,7 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
         result = results[i] if results is not None else b""
         try:
             _complete(session.yard, job, result, keep, request.now_ms)
-        except (YardFull, StorageFull):
+        except (YardFull, StorageFull, ResultTooLarge):
             # Those before it have ended, and must not be asked for again.
             ignored.append(i)
             ignored_ids.append(name)

@@ -303,7 +303,7 @@ def _result_of(yard: Yard, member: Member) -> Raw | None:
     # It may have come to a good end after all, when nobody waited for it any more.
     if member.state == DROPPED or child is None or child.state != DONE:
         return None
-    return result_of(child, child.outcome().result)
+    return result_of(child, yard.bodies.fetch_result(child))
 
 
 def _is_named(label: str, names: set[str]) -> bool:
@@ -394,7 +394,7 @@ def _tie(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
         raise Refused(f"Parent job {id_text(parent)} is not linkable")
     if kin.reaches(yard, child.more().members, parent.id):
         raise Refused("flow contains a dependency cycle")
-    value_size: i64 = len(child.outcome().result) if child.state == DONE else 0
+    value_size: i64 = child.outcome().result_size if child.state == DONE else 0
     flows.room_to_change(yard, parent, value_size + kin.room_to_tie(parent))
     kin.tie(yard, parent, child, now_ms)
 

@@ -161,7 +161,7 @@ def link_members(yard: Yard, wish: Wish, fields: Fields, batch: dict[str, int], 
         member = Member(child.id, f"{child.queue.name}:{name}")
         if child.state == DONE:
             member.state = SETTLED
-            member.value = child.outcome().result
+            member.value = yard.bodies.fetch_result(child) or b""
         members.append(member)
     extra.set_members(members)
 

@@ -19,7 +19,9 @@ from jobyard.engine.lists import (
 )
 from jobyard.engine.queues import settings_of
 from jobyard.engine.tasks import Task
+from jobyard.engine.yard import Yard
 from jobyard.errors import Refused
+from jobyard.journal.damage import CORRUPT_RESULT
 from jobyard.model.extra import RESULT_LOST
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
@@ -86,15 +88,20 @@ def get_result(session: BunqueueSession, request: Request) -> Answer:
     answer: Answer = {"id": name}
     job = find_job(session.yard, name.encode())
     if job is not None and job.state == DONE:
-        answer["result"] = result_value(job)
-        tell_lost(answer, job)
+        result = result_value(session.yard, job)
+        answer["result"] = result
+        if result is None:
+            tell_lost(answer, job)
     return answer
 
 
 def tell_lost(answer: Answer, job: Job) -> None:
-    """Say of a job that is done if its result could not be kept; nil may be a result too."""
-    if job.state == DONE and job.outcome().reason == RESULT_LOST:
-        answer["resultLost"] = job.outcome().error
+    """Say of a job that is done if it had a result that is lost; nil may be a result too."""
+    outcome = job.outcome()
+    if outcome.reason == RESULT_LOST:
+        answer["resultLost"] = outcome.error
+    elif outcome.result_size > 0:
+        answer["resultLost"] = CORRUPT_RESULT
 
 
 def asked_id(fields: Fields) -> str:
@@ -105,11 +112,11 @@ def asked_id(fields: Fields) -> str:
     return name
 
 
-def result_value(job: Job) -> Raw | None:
+def result_value(yard: Yard, job: Job) -> Raw | None:
     """Return the result of a job that is done, if it has one."""
     if job.state != DONE:
         return None
-    return result_of(job, job.outcome().result)
+    return result_of(job, yard.bodies.fetch_result(job))
 
 
 def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:

@@ -11,7 +11,7 @@ from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
 
 from jobyard.engine.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
-from jobyard.journal.damage import CORRUPT
+from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
 from jobyard.model.extra import OPEN, Extra
 from jobyard.model.job import (
     BLOCKED,
@@ -354,8 +354,8 @@ def state_text(job: Job) -> str:
     return "waiting-children" if state == BLOCKED else "unknown"
 
 
-def result_of(job: Job, result: bytes) -> Raw | None:
-    """Return what a job came to, if to anything; one of glide-mq keeps it as text."""
+def result_of(job: Job, result: bytes | None) -> Raw | None:
+    """Return what a job came to, if to anything known; one of glide-mq keeps it as text."""
     if not result:
         return None
     return Raw(to_msgpack(RAW, result) if job.family == GLIDE else result)
@@ -374,7 +374,10 @@ def job_value(door: BunqueueDoor, job: Job) -> Raw:
         if outcome is not None:
             if outcome.error:
                 failed = outcome.error
-            result = result_of(job, outcome.result)
+            kept = door.yard.bodies.fetch_result(job)
+            result = result_of(job, kept)
+            if kept is None:
+                failed = CORRUPT_RESULT
     body = door.yard.bodies.fetch(job)
     if body is None:
         # Never told as if the job had no data.

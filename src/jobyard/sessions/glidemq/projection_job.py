@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine import glide
 from jobyard.engine.yard import Yard
 from jobyard.errors import BodyDamaged
-from jobyard.journal.damage import CORRUPT
+from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
 from jobyard.model.extra import DROPPED, OPEN, RESULT_LOST, Extra
 from jobyard.model.glide import REVOKED, GlidePart
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
@@ -27,7 +27,9 @@ RANK_SHOWN_MAX: Final = 2047
 NOTE: Final = b"\1"
 
 
-def job_fields(yard: Yard, job: Job, *, with_data: bool = True) -> list[bytes]:
+def job_fields(
+    yard: Yard, job: Job, *, with_data: bool = True, with_result: bool = True
+) -> list[bytes]:
     """Return fields and values of a job, one after the other."""
     found = _given_fields(yard, job, with_data=with_data)
     extra = job.extra
@@ -37,7 +39,7 @@ def job_fields(yard: Yard, job: Job, *, with_data: bool = True) -> list[bytes]:
         if part is not None:
             _add_part(found, part)
         _add_flow(found, extra)
-        _add_course(yard, found, job, extra)
+        _add_course(yard, found, job, extra, with_result=with_result)
     if job.policy.flags & LIFO and job.family == GLIDE:
         found += (b"lifo", b"1")
     _add_times(yard, found, job)
@@ -76,7 +78,7 @@ def field_of(yard: Yard, job: Job, name: bytes) -> bytes | None:
         return shown_state(job)
     if name == b"data":
         return data_of(yard, job)
-    fields = job_fields(yard, job, with_data=False)
+    fields = job_fields(yard, job, with_data=False, with_result=name == b"returnvalue")
     for at in range(0, len(fields), 2):
         if fields[at] == name:
             return fields[at + 1]
@@ -184,7 +186,9 @@ def _add_flow(found: list[bytes], extra: Extra) -> None:
             found += (b"depdone:" + bytes_of(label), b"1")
 
 
-def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
+def _add_course(
+    yard: Yard, found: list[bytes], job: Job, extra: Extra, *, with_result: bool
+) -> None:
     """Add what happened to the job since it was put."""
     if extra.progress:
         found += (b"progress", bytes_of(extra.progress))
@@ -197,16 +201,22 @@ def _add_course(yard: Yard, found: list[bytes], job: Job, extra: Extra) -> None:
     outcome = extra.outcome
     if outcome is not None and job.state in (DEAD, DONE):
         if job.state == DONE and outcome.reason != RESULT_LOST:
-            result = outcome.result
-            if job.family != GLIDE and result:
-                result = to_json(outcome.codec, result)
-            found += (b"returnvalue", result or b"null")
+            found += (b"returnvalue", _result_of(yard, job) if with_result else b"null")
         found += (b"finishedOn", number(outcome.ended_ms + yard.journal.wall_offset_ms))
     if job.attempts > 0 and b'"fallbacks"' in glide.opts_of(job):
         # One for each time it was tried again.
         retries = i64(job.attempts) - (1 if job.state == DEAD else 0)
         if retries > 0:
             found += (b"fallbackIndex", number(retries))
+
+
+def _result_of(yard: Yard, job: Job) -> bytes:
+    result = yard.bodies.fetch_result(job)
+    if result is None:
+        raise BodyDamaged(CORRUPT_RESULT)
+    if job.family != GLIDE and result:
+        result = to_json(job.outcome().codec, result)
+    return result or b"null"
 
 
 def _failed_reason(job: Job, extra: Extra) -> str | None:

@@ -46,7 +46,7 @@ class JobKey(Keyed):
 
     def set_fields(self, fields: dict[bytes, bytes]) -> i64:
         """Set what of the job can be set; anything else is remembered as it is."""
-        flat = job_fields(self._yard, self._job, with_data=False)
+        flat = job_fields(self._yard, self._job, with_data=False, with_result=False)
         known = {flat[at] for at in range(0, len(flat), 2)}
         set_job_fields(self._yard, self._job, fields, self._now_ms)
         return len([name for name in fields if name not in known])

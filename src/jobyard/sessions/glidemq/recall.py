@@ -32,14 +32,14 @@ def recall(events: Events, yard: Yard) -> None:
         job = yard.jobs.get(row.job_id)
         if job is None or job.family != GLIDE or job.queue.name != row.queue:
             continue
-        told = _told(row, job)
+        told = _told(yard, row, job)
         if told:
             ring = events.ring_of(row.queue)
             head = [b"event", told[0], b"jobId", glide.id_bytes(job)]
             ring.add(ring.next_id(row.ts_ms), head + told[1:])
 
 
-def _told(row: HistoryRow, job: Job) -> list[bytes]:
+def _told(yard: Yard, row: HistoryRow, job: Job) -> list[bytes]:
     """Return what a row is called here, followed by what more there is to it; nothing for some."""
     event = row.event
     if event in _PLAIN:
@@ -47,7 +47,7 @@ def _told(row: HistoryRow, job: Job) -> list[bytes]:
     if event == "enqueued":
         return [b"added", b"name", bytes_of(job.policy.name)]
     if event == "completed":
-        result = job.outcome().result if job.state == DONE else b""
+        result = yard.bodies.fetch_result(job) if job.state == DONE else b""
         return [b"completed", b"returnvalue", result or b"null"]
     if event == "failed":
         return _failed(row, job)
