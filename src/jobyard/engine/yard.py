@@ -526,8 +526,7 @@ class Yard:
 
     def _leave_rest(self, job: Job) -> None:
         outcome = job.outcome()
-        if outcome.result_counted > 0:
-            self.bodies.drop_result(outcome)
+        self.bodies.drop_result(outcome)
         if not self.is_replaying:
             if job.state == DEAD:
                 job.queue.dead.remove(outcome)
@@ -585,10 +584,9 @@ def abs_stamp(stamp: i64) -> i64:
 
 def come_due(job: Job) -> None:
     """Give a job its place in line when its delay is over."""
-    if job.family == BUNQUEUE:
+    if job.family in (BUNQUEUE, GLIDE):
         job.stamp = due_stamp(job)
-    elif job.family == GLIDE:
-        job.stamp = due_stamp(job)
+    if job.family == GLIDE:
         job.shelf = STAGED
 
 

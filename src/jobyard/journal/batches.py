@@ -168,10 +168,7 @@ class Batches:
         return not self.is_full or self._missing(size) <= 0
 
     def has_room_aside(self, size: i64, share: i64) -> bool:
-        """Tell whether `size` bytes can be written with no more than `share` of what is kept aside.
-
-        Of the two segments beyond the ends of jobs, that is; the ends themselves are not touched.
-        """
+        """Tell whether `size` bytes fit with no more than `share` of the segments kept aside."""
         return not self.is_full or self._missing(size) <= share
 
     def admit_change(self, size: i64, now_ms: i64) -> bool:
