@@ -176,7 +176,7 @@ def _available(
         programs.add("beanstalkd")
     if yard is not None:
         programs.add("jobyard")
-    doors = yard.doors if yard else ()
+    doors = (*yard.doors, "all") if yard else ()
     return frozenset(
         name
         for name in wanted

@@ -189,6 +189,15 @@ GOALS: tuple[Goal, ...] = (
         against=f"floor.echo.64x1{CPU_TIME}",
         at_most=1.25,
     ),
+    *(
+        Goal(
+            title=f"{server.removeprefix('jobyard-all-')}, most processor time others wait through",
+            figure=f"stalls.{server}.most.cpu_ms",
+            at_most=10,
+            unit="ms",
+        )
+        for server in ("jobyard-all-memory", "jobyard-all-durable")
+    ),
     Goal(
         title="RSS per waiting 100-byte job, memory",
         figure=f"memory.{MEMORY}.bytes_per_job",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.figures import Figures
 from bench.goals import Verdict
+from bench.heavy import HEAVY
 from bench.load import Shape
 from bench.machine import machine_slug
 from bench.scenarios import (
@@ -20,6 +21,7 @@ from bench.scenarios import (
     http,
     memory,
     recovery,
+    stalls,
     throughput,
 )
 
@@ -58,7 +60,7 @@ def render(
     parts += [_http_loads(figures), _http_floor(figures), _http_streams(figures)]
     parts += [_http_exports(figures), _http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
-    parts += [_growth(figures), _verdicts(verdicts)]
+    parts += [_growth(figures), _stalls(figures), _verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -311,6 +313,26 @@ def _growth(figures: Figures) -> str:
             for shape in growth.SHAPES
             for arm in arms
         ],
+    )
+
+
+def _stalls(figures: Figures) -> str:
+    rows = [
+        [
+            server,
+            one.name,
+            _number(figures.median(f"stalls.{server}.{one.name}.cpu_ms"), 1),
+            _number(figures.median(f"stalls.{server}.{one.name}.wall_ms"), 1),
+        ]
+        for server in stalls.SERVERS
+        for one in HEAVY
+        if figures.rounds(f"stalls.{server}.{one.name}.cpu_ms")
+    ]
+    titles = ("server", "command", "processor ms a ping waited", "longest wait, ms")
+    return (
+        "stalls: a client at another door beside one heavy command\n" + table(titles, rows)
+        if rows
+        else ""
     )
 
 

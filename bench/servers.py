@@ -72,6 +72,9 @@ KINDS: dict[str, Kind] = {
         Kind("valkey-always", "valkey", is_durable=True, door="glidemq"),
         Kind("jobyard-glidemq-memory", "jobyard", door="glidemq"),
         Kind("jobyard-glidemq-durable", "jobyard", is_durable=True, door="glidemq"),
+        # With all doors open, for work at one beside a client at another.
+        Kind("jobyard-all-memory", "jobyard", door="all"),
+        Kind("jobyard-all-durable", "jobyard", is_durable=True, door="all"),
         Kind("bare", "floor"),
         Kind("echo", "floor"),
         Kind("httpecho", "floor", door="http"),
@@ -89,6 +92,8 @@ class Running:
     log: Path
     started_at: float
     ready_seconds: float = field(default=0.0)
+    # By door, where all are open.
+    ports: dict[str, int] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -249,6 +254,8 @@ class Stable:
 
     def _open(self, wanted: str) -> list[str]:
         """Return the flags for one open door: side by side, servers would share the others."""
+        if wanted == "all":
+            return [word for door in self._doors for word in (f"--{door}", "127.0.0.1:0")]
         if wanted not in self._doors:
             raise BenchError(f"this yard has no {wanted} door")
         flags: list[str] = []
@@ -304,7 +311,11 @@ def _says_ready(running: Running) -> int:
     assert stdout is not None
     readable, _, _ = select.select([stdout], [], [], READY_SECONDS_MAX)
     line = stdout.readline() if readable else ""
-    port = ready_port(line, running.kind.door)
+    running.ports = {
+        door: int(port) for door, port in re.findall(r"\b(\w+)=\S+?:(\d+)(?=\s|$)", line)
+    }
+    door = "beanstalk" if running.kind.door == "all" else running.kind.door
+    port = ready_port(line, door)
     if port is None:
         raise BenchError(f"{running.kind.name} does not get ready; it said {line!r}")
     return port

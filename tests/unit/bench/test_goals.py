@@ -14,6 +14,7 @@ from bench.scenarios import (
     http,
     memory,
     recovery,
+    stalls,
     throughput,
 )
 from bench.servers import KINDS
@@ -74,6 +75,7 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
         "memory": memory.SERVERS,
         "recovery": recovery.SERVERS,
         "growth": growth.SERVERS,
+        "stalls": stalls.SERVERS,
     }
     for figure in (goal.figure, goal.against):
         if figure is not None:

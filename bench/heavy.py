@@ -1,0 +1,175 @@
+"""The commands that are heavy with many jobs, queues or routers, and how each is prepared.
+
+One row each in HEAVY: add a row, and the scenario `stalls` measures it. What a row prepares is not
+measured; what it does is, from its first byte to its answer.
+"""
+
+import http.client
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from bench.load import BenchError
+from bench.resp import Resp
+
+__all__ = ["HEAVY", "Doors", "Heavy"]
+
+ANSWER_S_MAX: Final = 300.0
+BUNDLE: Final = 1000
+HEAD: Final = struct.Struct(">I")
+# Longer than the time between two beats of an event stream.
+BEAT_S: Final = 6.0
+ROUTED: Final = 10_000
+
+
+@dataclass
+class Doors:
+    """A server under test, and how much of everything there is to be in it."""
+
+    ports: dict[str, int]
+    jobs: int
+    queues: int
+    routers: int
+    extra: dict[str, socket.socket] = field(default_factory=dict)
+
+    def command(self, cmd: str, **fields: object) -> dict[str, object]:
+        """Ask the bunqueue door."""
+        asked = msgspec.msgpack.encode({"cmd": cmd, **fields})
+        with socket.create_connection(("127.0.0.1", self.ports["bunqueue"]), ANSWER_S_MAX) as peer:
+            peer.sendall(HEAD.pack(len(asked)) + asked)
+            with peer.makefile("rb") as answers:
+                (size,) = HEAD.unpack(answers.read(HEAD.size))
+                answer: dict[str, object] = msgspec.msgpack.decode(answers.read(size))
+        if answer.get("ok") is not True:
+            raise BenchError(f"{cmd} is answered with {answer}")
+        return answer
+
+    def request(self, method: str, path: str, body: object = None) -> bytes:
+        """Ask the HTTP port."""
+        peer = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=ANSWER_S_MAX)
+        data = None if body is None else json.dumps(body)
+        peer.request(method, path, data, {"Content-Type": "application/json"} if data else {})
+        answer = peer.getresponse()
+        content = answer.read()
+        peer.close()
+        if answer.status >= 300:
+            raise BenchError(f"{method} {path} is answered with {answer.status} {content[:200]!r}")
+        return content
+
+    def resp(self, *words: str) -> object:
+        """Ask the glide-mq door."""
+        with Resp(self.ports["glidemq"]) as peer:
+            return peer.ask(*words)
+
+    def push(self, queue: str, count: int, **fields: object) -> None:
+        """Put jobs into a queue."""
+        for start in range(0, count, BUNDLE):
+            jobs = [{"data": "x" * 20, **fields}] * min(BUNDLE, count - start)
+            self.command("PUSHB", queue=queue, jobs=jobs)
+
+    def spread(self) -> None:
+        """Put a job into each of many queues."""
+        with (
+            socket.create_connection(("127.0.0.1", self.ports["beanstalk"]), ANSWER_S_MAX) as peer,
+            peer.makefile("rb") as answers,
+        ):
+            for start in range(0, self.queues, BUNDLE):
+                names = range(start, min(start + BUNDLE, self.queues))
+                peer.sendall(b"".join(b"use q%d\r\nput 0 0 60 1\r\nx\r\n" % name for name in names))
+                for _ in names:
+                    answers.readline()
+                    if not answers.readline().startswith(b"INSERTED"):
+                        raise BenchError("a put is refused")
+
+
+Act = Callable[[Doors], object]
+
+
+@dataclass(frozen=True)
+class Heavy:
+    """One command."""
+
+    name: str
+    prepare: Act
+    act: Act
+
+
+def _jobs(**fields: object) -> Act:
+    return lambda doors: doors.push("q", doors.jobs, **fields)
+
+
+def _command(cmd: str, **fields: object) -> Act:
+    return lambda doors: doors.command(cmd, queue="q", **fields)
+
+
+def _listen(doors: Doors) -> None:
+    """Open an event stream for as long as it takes to be told something."""
+    with socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer:
+        peer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        until = time.monotonic() + BEAT_S
+        peer.settimeout(BEAT_S)
+        while time.monotonic() < until:
+            try:
+                if not peer.recv(1 << 20):
+                    raise BenchError("the event stream ends")
+            except TimeoutError:
+                break
+
+
+def _route(doors: Doors) -> None:
+    doors.request("PUT", "/v0/topics/source", {"type": "log"})
+    for at in range(doors.routers):
+        doors.request("PUT", f"/v0/routers/r{at}", {"source": "source", "dest": f"copy{at}"})
+
+
+def _write_routed(doors: Doors) -> None:
+    count = min(ROUTED, doors.jobs)
+    records = [{"data": at} for at in range(count)]
+    doors.request("POST", "/v0/topics/source", {"records": records})
+    last = f"/v0/topics/copy{doors.routers - 1}"
+    until = time.monotonic() + ANSWER_S_MAX
+    while time.monotonic() < until:
+        if json.loads(doors.request("GET", last))["count"] == count:
+            return
+        time.sleep(0.05)
+    raise BenchError("the copies do not come")
+
+
+def _many_members(doors: Doors) -> None:
+    count = min(doors.queues, doors.jobs)
+    ids: list[object] = []
+    for start in range(0, count, BUNDLE):
+        jobs = [{"data": 1}] * min(BUNDLE, count - start)
+        found = doors.command("PUSHB", queue="q", jobs=jobs)["ids"]
+        assert isinstance(found, list)
+        ids += found
+    doors.command("PUSH", queue="parents", data=1, dependsOn=ids)
+
+
+def _push_at_once(doors: Doors) -> None:
+    doors.command("PUSHB", queue="q", jobs=[{"data": 1, "delay": 60_000}] * doors.jobs)
+
+
+HEAVY: Final = (
+    Heavy("Drain", _jobs(), _command("Drain")),
+    Heavy("Obliterate", _jobs(), _command("Obliterate")),
+    Heavy("Obliterate-members", _many_members, _command("Obliterate")),
+    Heavy("Clean", _jobs(), _command("Clean", grace=0, limit=10**6)),
+    Heavy("PromoteJobs", _jobs(delay=3_600_000), _command("PromoteJobs")),
+    Heavy("GetJobs", _jobs(), _command("GetJobs", limit=10**6)),
+    Heavy("GetCountsPerPriority", _jobs(priority=5), _command("GetCountsPerPriority")),
+    Heavy("jobs-list", _jobs(), lambda d: d.request("GET", "/queues/q/jobs/list?limit=1000000")),
+    Heavy("DELETE-topic", _jobs(), lambda doors: doors.request("DELETE", "/v0/topics/q")),
+    Heavy("PUSHB-delayed", lambda _doors: None, _push_at_once),
+    Heavy("queues", Doors.spread, lambda doors: doors.request("GET", "/queues")),
+    Heavy("dashboard", Doors.spread, lambda doors: doors.request("GET", "/dashboard/queues")),
+    Heavy("topics", Doors.spread, lambda doors: doors.request("GET", "/v0/topics?page_size=1000")),
+    Heavy("events", Doors.spread, _listen),
+    Heavy("routers", _route, _write_routed),
+)

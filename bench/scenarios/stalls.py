@@ -1,0 +1,75 @@
+"""Stalls: how long a client at another door is kept waiting while one heavy command is done.
+
+A pinger (`bench/pinger.py`) asks the beanstalk door for next to nothing while each command of
+`bench/heavy.py` is done at another door, to a server that holds as much as is promised. Told are
+the longest wait, and the most processor time of the server's loop that any ping waited through:
+the turns that held it up. The second is what the goal is about; the first has the machine in it.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.heavy import HEAVY, Doors, Heavy
+from bench.load import BenchError
+from bench.run import Run, say
+from bench.servers import Running
+
+__all__ = ["SERVERS", "measure_stalls"]
+
+SERVERS = ("jobyard-all-memory", "jobyard-all-durable")
+ROUTERS = 1000
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextmanager
+def _pinger(server: Running) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.pinger", str(server.port), str(server.pid)],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _tell(process: "subprocess.Popen[str]", word: str) -> dict[str, float]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{word}\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise BenchError("the pinger has ended")
+    said: dict[str, float] = json.loads(line)
+    return said
+
+
+def measure_stalls(run: Run) -> None:
+    """Do each heavy command once, to a server of its own."""
+    for kind in run.kinds(SERVERS):
+        found: list[float] = []
+        for heavy in HEAVY:
+            say(f"stalls {kind.name}, {heavy.name}")
+            with run.stable.serving(kind) as server:
+                found.append(_measure_one(run, server, heavy, f"stalls.{kind.name}"))
+        run.figures.add(f"stalls.{kind.name}.most.cpu_ms", max(found))
+
+
+def _measure_one(run: Run, server: Running, heavy: Heavy, prefix: str) -> float:
+    settings = run.settings
+    routers = ROUTERS if settings.jobs > ROUTERS * 100 else 20
+    doors = Doors(server.ports, settings.jobs, settings.tubes, routers)
+    heavy.prepare(doors)
+    with _pinger(server) as pinger:
+        _tell(pinger, "begin")
+        heavy.act(doors)
+        found = _tell(pinger, "end")
+    run.figures.add(f"{prefix}.{heavy.name}.cpu_ms", found["cpu_ms"])
+    run.figures.add(f"{prefix}.{heavy.name}.wall_ms", found["wall_ms"])
+    return found["cpu_ms"]
