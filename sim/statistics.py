@@ -59,6 +59,8 @@ def of_server(model: Model) -> dict[str, str]:
         "platform": '"virtual"',
     }
     facts |= {f"binlog-{key}": UNKNOWN for key in (*_BINLOG, "max-size")}
+    # Told only while it is so.
+    facts |= {key: UNKNOWN for key in ("disk-full", "damaged")}
     return facts
 
 

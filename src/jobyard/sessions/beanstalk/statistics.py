@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from jobyard.engine.health import problems
 from jobyard.engine.take import ttr_ms
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, LEASED, READY, Job
 from jobyard.model.limits import U32_MAX
@@ -57,7 +58,7 @@ def _seconds(span_ms: i64) -> int:
 
 
 def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
-    """Return the 51 lines of `stats`."""
+    """Return the 51 lines of `stats`, and one for each thing that is wrong with the server."""
     yard = door.yard
     journal = yard.journal
     user, system = door.facts.cpu_times()
@@ -97,6 +98,8 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
         f'os: "{os_version}"',
         f'platform: "{platform}"',
     ]
+    # Beyond the original's, and only while there is something to tell.
+    lines.extend(f"{word.replace('_', '-')}: true" for word in problems(yard))
     return _yaml(lines)
 
 

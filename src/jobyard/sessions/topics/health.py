@@ -9,6 +9,7 @@ from jobyard import __version__
 from jobyard.engine.claim_setup import config_of
 from jobyard.engine.claims import ready_count
 from jobyard.engine.counters import EVENTS
+from jobyard.engine.health import DAMAGED, problems
 from jobyard.model.topic import DURABILITIES, is_topic_name
 from jobyard.sessions.topics.area import check_open, may_see
 from jobyard.sessions.topics.find import is_topic
@@ -34,11 +35,13 @@ _COUNTERS = (
 def health(door: TopicsDoor, call: Call) -> None:
     """GET /v0/health."""
     uptime_ms = int(call.now_ms - door.started_ms)
-    damages = door.yard.journal.damages
     answer: dict[str, object] = {"status": "ok", "version": __version__, "uptime_ms": uptime_ms}
-    if damages.count() > 0:
+    found = problems(door.yard)
+    if found:
         answer["status"] = "degraded"
-        answer["damage"] = damages.summary()
+        answer["problems"] = found
+    if DAMAGED in found:
+        answer["damage"] = door.yard.journal.damages.summary()
     call.answer(200, json.dumps(answer).encode())
 
 
@@ -96,6 +99,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_outputs_cut": int(door.guard.outputs_cut),
         "topics_connections_refused": int(door.guard.connections_refused),
         "topics_corrupt_reads": int(journal.damages.reads_count),
+        "topics_disk_full": 1 if journal.is_full else 0,
         **{f"topics_jobs_{event}": count for event, count in yard.counters.totals().items()},
     }
 

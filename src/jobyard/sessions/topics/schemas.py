@@ -492,6 +492,11 @@ _HEALTH: Final[Schema] = {
         "status": {"enum": ["ok", "degraded"]},
         "version": _TEXT,
         "uptime_ms": _WHOLE,
+        "problems": {
+            "type": "array",
+            "items": {"enum": ["disk_full", "damaged"]},
+            "description": "Only where the status is degraded.",
+        },
         "damage": _TEXT,
     },
 }

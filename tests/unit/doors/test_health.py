@@ -1,0 +1,36 @@
+"""A server that is not well says so at every door, and nothing where it is well."""
+
+import pytest
+
+from tests.support.bare_doors import BareDoors
+
+
+@pytest.fixture
+def site() -> BareDoors:
+    return BareDoors()
+
+
+def test_a_full_disk_is_told_at_every_door(site: BareDoors) -> None:
+    well = site.beanstalk().say(b"stats\r\n")
+    assert b"disk-full" not in well
+    assert well.count(b"\n") == 1 + 1 + 51 + 1
+    assert site.api.ask("GET", "/v0/health").json["status"] == "ok"
+    site.yard.journal.is_full = True
+    assert b"\ndisk-full: true\n" in site.beanstalk().say(b"stats\r\n")
+    told = site.api.ask("GET", "/v0/health")
+    assert (told.status, told.json["status"], told.json["problems"]) == (
+        200,
+        "degraded",
+        ["disk_full"],
+    )
+    assert "topics_disk_full 1" in site.api.ask("GET", "/v0/metrics").body.decode().splitlines()
+    assert b"aof_last_write_status:err" in site.library().client.ask("INFO", "persistence")
+    assert site.bunqueue().ok("StorageStatus")["data"]["diskFull"] is True
+
+
+def test_damage_is_told_beside_it(site: BareDoors) -> None:
+    site.yard.journal.damages.note_body(7, "somewhere")
+    assert b"\ndamaged: true\n" in site.beanstalk().say(b"stats\r\n")
+    told = site.api.ask("GET", "/v0/health").json
+    assert (told["status"], told["problems"]) == ("degraded", ["damaged"])
+    assert told["damage"] == "1 jobs with a damaged body"
