@@ -60,7 +60,7 @@ def of_server(model: Model) -> dict[str, str]:
     }
     facts |= {f"binlog-{key}": UNKNOWN for key in (*_BINLOG, "max-size")}
     # Told only while it is so.
-    facts |= {key: UNKNOWN for key in ("disk-full", "damaged")}
+    facts |= dict.fromkeys(("disk-full", "damaged"), UNKNOWN)
     return facts
 
 
