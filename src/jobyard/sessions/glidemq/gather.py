@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from jobyard.sessions.glidemq.keyed import ScoreRange
 
 # Jobs that are looked at in one unit of work: they are only passed over, or remembered.
-PER_UNIT: Final = 8
+PER_UNIT: Final = 4
+# Jobs that are looked at in any case.
+_LEAST: Final = 32
 
 
 def job_of(item: Item) -> Job:
@@ -83,6 +85,11 @@ class Gather(Task):
             self.places.append(int(place))
         return self.count < self._most
 
+    def span(self, most: i64) -> i64:
+        """Return how many jobs to look at with so many units: no more than are wanted, or few."""
+        wanted = self._skipped + self._most - self.count
+        return min(most * PER_UNIT, max(wanted, _LEAST))
+
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
         """Look on."""
         if self._most <= 0:
@@ -131,7 +138,7 @@ class ListingGather(Gather):
             self._place,
             self._key,
             self._bound,
-            (most - used) * PER_UNIT,
+            self.span(most - used),
             is_reversed=self._is_reversed,
         )
         return self._take_all(stretch, used)
@@ -200,7 +207,7 @@ class LineGather(Gather):
 
     def look(self, most: i64) -> i64:
         """Look at some of them."""
-        items = self._line.after(self._key, most * PER_UNIT, is_reversed=self._is_reversed)
+        items = self._line.after(self._key, self.span(most), is_reversed=self._is_reversed)
         if not items:
             return -1
         self._key = items[len(items) - 1].key

@@ -28,9 +28,17 @@ NOTE: Final = b"\1"
 
 
 def job_fields(
-    yard: Yard, job: Job, *, with_data: bool = True, with_result: bool = True
+    yard: Yard,
+    job: Job,
+    *,
+    with_data: bool = True,
+    with_result: bool = True,
+    with_flow: bool = True,
 ) -> list[bytes]:
-    """Return fields and values of a job, one after the other."""
+    """Return fields and values of a job, one after the other.
+
+    What is told of its children is left out for who asks for one field: they may be many.
+    """
     found = _given_fields(yard, job, with_data=with_data)
     extra = job.extra
     part: GlidePart | None = None
@@ -38,7 +46,8 @@ def job_fields(
         part = extra.glide
         if part is not None:
             _add_part(found, part)
-        _add_flow(found, extra)
+        if with_flow:
+            _add_flow(found, extra)
         _add_course(yard, found, job, extra, with_result=with_result)
     if job.policy.flags & LIFO and job.family == GLIDE:
         found += (b"lifo", b"1")
@@ -78,7 +87,13 @@ def field_of(yard: Yard, job: Job, name: bytes) -> bytes | None:
         return shown_state(job)
     if name == b"data":
         return data_of(yard, job)
-    fields = job_fields(yard, job, with_data=False, with_result=name == b"returnvalue")
+    fields = job_fields(
+        yard,
+        job,
+        with_data=False,
+        with_result=name == b"returnvalue",
+        with_flow=name.startswith(b"dep"),
+    )
     for at in range(0, len(fields), 2):
         if fields[at] == name:
             return fields[at + 1]

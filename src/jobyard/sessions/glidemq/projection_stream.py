@@ -20,7 +20,7 @@ from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS,
 from jobyard.model.listing import FIRST, LAST, Listing
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
-from jobyard.sessions.glidemq.gather import PER_UNIT, CatchUp, ListingGather
+from jobyard.sessions.glidemq.gather import CatchUp, ListingGather
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_sets import (
     list_active,
@@ -141,7 +141,7 @@ class StreamGather(ListingGather):
         stretch = roster_of(self._queue).stretch(
             self._place + step,
             self._bound,
-            most * PER_UNIT,
+            self.span(most),
             _ENTRIES,
             is_reversed=self._is_reversed,
         )

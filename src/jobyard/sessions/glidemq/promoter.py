@@ -26,6 +26,8 @@ MOVED_MAX: Final = 1000
 # Consumers of a group that are remembered, and groups of queues that may be none.
 READERS_MAX: Final = 10_000
 GROUPS_FEW: Final = 1024
+# Queues that are looked at together.
+AT_ONCE: Final = 512
 
 
 @trait
@@ -48,6 +50,8 @@ class Promoter(Alarm):
         # By the queue whose consumer group somebody made or read from: those who read, and by
         # which session each did so last.
         self.groups: dict[str, dict[str, int]] = {}
+        # Queues that are still to be looked at in this round.
+        self._round: list[str] = []
         # Queues that somebody subscribed to.
         self._audiences: set[str] = set()
         for queue in yard.queues.values():
@@ -84,12 +88,23 @@ class Promoter(Alarm):
         return self.groups.pop(name, None) is not None
 
     def ring(self, now_ms: i64) -> None:
-        """Move what has waited for too long, and give back what nobody works on."""
-        if len(self.groups) > GROUPS_FEW:
-            self._forget_unused()
+        """Move what has waited for too long, and give back what nobody works on.
+
+        Some of the queues at a time: there may be very many.
+        """
+        if not self._round:
+            if len(self.groups) > GROUPS_FEW:
+                self._forget_unused()
+            self._round = list(self.groups)
+            self._look_at_audiences(now_ms)
+        some = self._round[-AT_ONCE:]
+        del self._round[-AT_ONCE:]
         tables = self._yard.glide
         holds_any = tables is not None and len(tables.book.leases.items) > 0
-        for name, readers in self.groups.items():
+        for name in some:
+            readers = self.groups.get(name)
+            if readers is None:
+                continue
             self._forget_gone(readers)
             queue = self._yard.queues.get(name)
             if queue is None:
@@ -97,6 +112,12 @@ class Promoter(Alarm):
             self._unstage(queue, now_ms)
             if holds_any and queue.leased.items:
                 reclaim_lost(self._yard, queue, readers, STALLS_MAX, now_ms)
+        if self._round:
+            self._yard.arm(self, now_ms + 1)
+        elif self.groups or self._audiences:
+            self._yard.arm(self, now_ms + ROUND_MS)
+
+    def _look_at_audiences(self, now_ms: i64) -> None:
         for name in list(self._audiences):
             queue = self._yard.queues.get(name)
             audience = None if queue is None else queue.audience
@@ -108,8 +129,6 @@ class Promoter(Alarm):
             if 0 <= now_ms - queue.pause_until_ms <= 2 * ROUND_MS:
                 # The end of a pause is told to those who take jobs alone.
                 audience.wake()
-        if self.groups or self._audiences:
-            self._yard.arm(self, now_ms + ROUND_MS)
 
     def _forget_unused(self) -> None:
         """Forget groups of queues that are not there and that nobody reads: any name may be one."""
