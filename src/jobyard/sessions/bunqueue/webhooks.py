@@ -9,12 +9,14 @@ written down at most once a minute.
 """
 
 import json
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.bus import COMPLETED, FAILED, PROGRESS, PULLED, PUSHED, Event, Listener
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import WEBHOOK
@@ -39,6 +41,8 @@ EVENTS: Final = {
 }
 # More is a mistake of a client in a loop.
 WEBHOOKS_MAX: Final = 1000
+# What it takes to send a notice, in jobs looked at.
+POST_UNITS: Final = 4
 # Notices are looked at so long after their event, and again until their batch is durable.
 LOOK_MS: Final = 5
 # What may wait for a slow disk, in bytes of notices; beyond it new ones are let fall.
@@ -108,15 +112,16 @@ def _text(fields: Fields, key: bytes) -> str:
 
 @final
 class Notice:
-    """One webhook's share of one event."""
+    """What is told of one event, and those there were to be told."""
 
-    def __init__(self, webhook: Webhook, event: str, body: bytes) -> None:
-        self.webhook: Webhook = webhook
-        self.event: str = event
-        self.body: bytes = body
+    def __init__(self, webhooks: list[Webhook], event: str, queue: str, body: bytes) -> None:
+        self.webhooks = webhooks
+        self.event = event
+        self.queue = queue
+        self.body = body
 
     def size(self) -> i64:
-        """Return what it weighs while it waits."""
+        """Return about how much memory it takes."""
         return len(self.body) + NOTICE_SIZE
 
 
@@ -134,6 +139,38 @@ class _Look(Alarm):
 
 
 @final
+class _Posting(Task):
+    """Sends notices, each to all who want it."""
+
+    def __init__(self, webhooks: "Webhooks") -> None:
+        super().__init__()
+        self._webhooks = webhooks
+        self._notice: Notice | None = None
+        self._at: i64 = 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it is told what it tells
+        """Send some."""
+        done: i64 = 0
+        while done < most:
+            notice = self._notice
+            if notice is None:
+                notice = self._webhooks.next_notice()
+                if notice is None:
+                    break
+                self._notice = notice
+                self._at = 0
+            done += 1
+            if self._at == len(notice.webhooks):
+                self._webhooks.forget(notice)
+                self._notice = None
+                continue
+            if self._webhooks.post(notice.webhooks[self._at], notice):
+                done += POST_UNITS
+            self._at += 1
+        return done
+
+
+@final
 class Webhooks(Listener):
     """All webhooks by id, in the order they were added."""
 
@@ -145,7 +182,13 @@ class Webhooks(Listener):
         self.allows_private: bool = False
         self._is_listening: bool = False
         self._look = _Look(self)
+        self._webhooks: list[Webhook] = []
+        # Of which queues anybody wants to be told an event; without a name: of all.
+        self._wanted: dict[str, set[str]] = {}
         self._fresh: list[Notice] = []
+        # May go, and go as the yard has time: there may be a thousand to tell of each.
+        self._leaving: deque[Notice] = deque()
+        self._is_posting: bool = False
         self._held: list[tuple[i64, list[Notice]]] = []
         self._held_bytes: i64 = 0
         self.dropped_count: i64 = 0
@@ -223,11 +266,11 @@ class Webhooks(Listener):
         name = EVENTS.get(event.kind)
         if name is None:
             return
-        body = b""
-        for webhook in self.by_id.values():
-            if webhook.wants(name, event.queue.name):
-                body = body or notice_body(event, name, self._yard.journal.wall_offset_ms)
-                self._keep(Notice(webhook, name, body))
+        queues = self._wanted.get(name)
+        if queues is None or ("" not in queues and event.queue.name not in queues):
+            return
+        body = notice_body(event, name, self._yard.journal.wall_offset_ms)
+        self._keep(Notice(self._webhooks, name, event.queue.name, body))
         if self._fresh:
             self._yard.arm(self._look, event.at_ms + LOOK_MS)
 
@@ -255,16 +298,37 @@ class Webhooks(Listener):
         journal = self._yard.journal
         while self._held and (not journal.is_on or self._held[0][0] <= journal.durable):
             _number, notices = self._held.pop(0)
-            for notice in notices:
-                webhook = notice.webhook
-                self._held_bytes -= notice.size()
-                if webhook.is_enabled:
-                    self._surroundings.post(
-                        webhook.id, webhook.url, webhook.secret, notice.event, notice.body
-                    )
+            self._leaving.extend(notices)
+        if self._leaving and not self._is_posting:
+            self._is_posting = True
+            self._yard.tasks.begin(_Posting(self), None, self._yard.now_ms)
+
+    def next_notice(self) -> Notice | None:
+        """Return the next notice that may go, if there is one."""
+        if not self._leaving:
+            self._is_posting = False
+            return None
+        return self._leaving.popleft()
+
+    def post(self, webhook: Webhook, notice: Notice) -> bool:
+        """Send a notice to one who wants it still."""
+        if not webhook.wants(notice.event, notice.queue):
+            return False
+        self._surroundings.post(webhook.id, webhook.url, webhook.secret, notice.event, notice.body)
+        return True
+
+    def forget(self, notice: Notice) -> None:
+        """Hold a notice no longer: everybody was told."""
+        self._held_bytes -= notice.size()
 
     def _listen(self) -> None:
-        is_wanted = self.enabled_count() > 0
+        # A new list each time: notices on their way have the one there was.
+        self._webhooks = [one for one in self.by_id.values() if one.is_enabled]
+        self._wanted = {}
+        for webhook in self._webhooks:
+            for event in webhook.events:
+                self._wanted.setdefault(event, set()).add(webhook.queue)
+        is_wanted = len(self._webhooks) > 0
         if is_wanted and not self._is_listening:
             self._yard.bus.add(self)
         elif self._is_listening and not is_wanted:

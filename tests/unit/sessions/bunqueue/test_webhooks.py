@@ -221,3 +221,26 @@ def test_a_full_disk_changes_nothing() -> None:
     assert client.refused("RemoveWebhook", webhookId=webhook_id) == "Storage full"
     [row] = client.ok("ListWebhooks")["data"]["webhooks"]
     assert (row["id"], row["enabled"]) == (webhook_id, True)
+
+
+def test_many_events_for_many_webhooks_are_told_in_slices() -> None:
+    site = BareBunqueue()
+    client = site.connect()
+    ids = [add(client, events=["job.pushed"]) for _ in range(40)]
+    elsewhere = add(client, events=["job.pushed"], queue="other")
+    site.yard.tasks.units_per_turn = 100
+    site.is_slow = True
+    site.slice()
+    pushed = client.ok("PUSHB", queue="q", jobs=[{"data": at} for at in range(30)])["ids"]
+    site.tick(LOOK_MS)
+    told = len(site.life.posts)
+    assert told <= 100
+    turns = 1
+    while site.slice():
+        turns += 1
+        assert len(site.life.posts) - told <= 100
+        told = len(site.life.posts)
+    assert turns > 20
+    found = [(post[0], json.loads(post[4])["jobId"]) for post in site.life.posts]
+    assert found == [(hook, job) for job in pushed for hook in ids]
+    assert elsewhere not in {hook for hook, _ in found}
