@@ -95,6 +95,9 @@ class Connection(Stirrable):
     def _bears(self, error: Exception, now_ms: i64) -> bool:
         """Close the connection of a session that failed, unless more has to end."""
         session = self._session
+        if self.is_closed:
+            # It failed to give back what it held, and nobody else will.
+            return False
         if not self._loop.turns.edge.bears(error, session.changes_before, session.doing()):
             return False
         self.close(now_ms)

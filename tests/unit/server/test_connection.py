@@ -539,6 +539,17 @@ def test_commands_before_the_one_that_failed_do_not_count(hall: Hall) -> None:
     assert yard.errors.survived_count == 1
 
 
+def test_an_error_while_a_connection_closes_ends_the_process(hall: Hall) -> None:
+    line = hall.connect()
+    line.session.on_closed = fails(ValueError("held"))
+    line.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.client.close()
+    with pytest.raises(ValueError, match="held"):
+        hall.turn_until(lambda: line.connection.is_closed)
+    # The process would end here, and its sockets with it.
+    line.connection._sock.close()
+
+
 @pytest.mark.parametrize("error", [StorageFailed("gone"), JournalDamaged("f", 0, "why")])
 def test_failures_of_the_disk_end_the_process(hall: Hall, error: Exception) -> None:
     line = hall.connect()
