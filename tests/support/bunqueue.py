@@ -20,9 +20,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import JOBYARD, Process, ServerFailed, parse_address, parse_ready
 
-REPLY_S: Final = 10.0
+REPLY_S: Final = PATIENCE_S
 SILENCE_S: Final = 0.05
 FRAME_SIZE_MAX: Final = 64 * 1024 * 1024
 INT64: Final = 0xD3

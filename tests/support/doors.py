@@ -17,6 +17,7 @@ import redis
 
 from tests.support.bunqueue import Client
 from tests.support.http_yard import Topics
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import JOBYARD, Process, ServerFailed, parse_address, parse_ready
 from tests.support.sockets import SocketPeer, connect
 
@@ -290,7 +291,7 @@ class Glide(Door):
 
     def __init__(self, address: tuple[str, int]) -> None:
         host, port = address
-        self.client: Any = redis.Redis(host=host, port=port, socket_timeout=20)
+        self.client: Any = redis.Redis(host=host, port=port, socket_timeout=PATIENCE_S)
 
     @staticmethod
     def key(queue: str, part: str) -> str:

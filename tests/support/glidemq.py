@@ -5,6 +5,7 @@ from typing import Any
 
 import redis
 
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import JOBYARD, Process, ServerFailed, parse_address, parse_ready
 
 
@@ -32,7 +33,7 @@ class Yard:
     def client(self, **options: Any) -> Any:
         """Return a client of redis-py, whose answers have too many types to be told."""
         host, port = self.address
-        return redis.Redis(host=host, port=port, socket_timeout=20, **options)
+        return redis.Redis(host=host, port=port, socket_timeout=PATIENCE_S, **options)
 
     def kill(self) -> None:
         """End it as a crash would."""

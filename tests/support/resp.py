@@ -9,6 +9,8 @@ from redis._parsers.encoders import Encoder
 from redis.connection import PythonRespSerializer
 from redis.exceptions import ConnectionError as Ended
 
+from tests.support.patience import PATIENCE_S
+
 # redis-py gives no types to these.
 _encoder: Any = Encoder
 _serializer: Any = PythonRespSerializer
@@ -24,9 +26,9 @@ def unpack(data: bytes, proto: int = 2) -> list[Any]:
     """Return every answer in `data`, which must end with the last of them; errors as exceptions."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.settimeout(10)
+        ours.settimeout(PATIENCE_S)
         parser: Any = (_RESP3Parser if proto == 3 else _RESP2Parser)(65536)
-        connection: Any = SimpleNamespace(_sock=ours, encoder=_ENCODER, socket_timeout=10)
+        connection: Any = SimpleNamespace(_sock=ours, encoder=_ENCODER, socket_timeout=PATIENCE_S)
         parser.on_connect(connection)
         answers: list[Any] = []
         # Pieces that fit into any socket's buffer.

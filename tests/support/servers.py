@@ -17,8 +17,10 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-START_S: Final = 20.0
-END_S: Final = 15.0
+from tests.support.patience import PATIENCE_S
+
+START_S: Final = PATIENCE_S
+END_S: Final = PATIENCE_S
 JOBYARD: Final = (sys.executable, "-m", "jobyard")
 # Their own ports may be taken; who wants one of these doors says where.
 OTHERS_OFF: Final = {

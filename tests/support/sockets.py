@@ -11,10 +11,11 @@ import struct
 import time
 from typing import Final
 
+from tests.support.patience import PATIENCE_S
 from tests.support.play import Mismatch
 from tests.support.servers import Server
 
-REPLY_S: Final = 10.0
+REPLY_S: Final = PATIENCE_S
 SILENCE_S: Final = 0.04
 
 

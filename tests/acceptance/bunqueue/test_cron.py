@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.support.bunqueue import Answer, Client, ours
+from tests.support.patience import PATIENCE_S
 
 FIELDS = {
     "name",
@@ -61,7 +62,7 @@ def test_a_schedule_is_answered_found_and_listed(client: Client, queue: str) -> 
 def test_an_interval_is_answered(client: Client, queue: str) -> None:
     made = cron(client, queue, repeatEvery=60_000, maxLimit=3)
     assert (made["schedule"], made["repeatEvery"], made["maxLimit"]) == (None, 60_000, 3)
-    assert abs(made["nextRun"] - time.time() * 1000 - 60_000) < 5000
+    assert abs(made["nextRun"] - time.time() * 1000 - 60_000) < PATIENCE_S * 1000
     client.ok("CronDelete", name=queue)
 
 
@@ -232,7 +233,8 @@ def test_an_expression_with_seconds_fires_every_second(client: Client, queue: st
     starts = [client.pull(queue)["createdAt"] for _ in range(3)]
     client.ok("CronDelete", name=queue)
     for earlier, later in itertools.pairwise(starts):
-        assert 700 < later - earlier < 1300
+        # Each in a second of its own, however late somebody looked.
+        assert later // 1000 > earlier // 1000
 
 
 def test_interval_runs_keep_their_distance(client: Client, queue: str) -> None:

@@ -265,11 +265,11 @@ def test_a_failed_beanstalk_job_waits_a_second(
 ) -> None:
     number = put(bean, b"x")
     job = client.pull(queue)
+    started = time.monotonic()
     client.ok("FAIL", id=job["id"], error="no")
     assert job_stat(bean, number, "state") == "delayed"
-    started = time.monotonic()
     assert reserve(bean)[0] == number
-    assert 0.5 < time.monotonic() - started < 3.0
+    assert time.monotonic() - started > 0.9
 
 
 def test_a_discarded_beanstalk_job_is_buried_and_can_be_retried(

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.support.bunqueue import Answer, Client, ours
+from tests.support.patience import PATIENCE_S
 
 
 def limits(client: Client, queue: str) -> Answer:
@@ -47,23 +48,22 @@ def test_a_rate_is_by_the_second_when_nothing_else_is_said(client: Client, queue
 def test_a_bucket_fills_with_time(client: Client, queue: str) -> None:
     client.ok("RateLimit", queue=queue, limit=1, duration=150)
     fill(client, queue, 3)
-    client.pull(queue)
-    deadline = time.monotonic() + 5
     started = time.monotonic()
+    client.pull(queue)
     while client.is_empty(queue):
-        assert time.monotonic() < deadline, "the bucket never filled"
-    assert 0.05 < time.monotonic() - started < 1.0
+        assert time.monotonic() < started + PATIENCE_S, "the bucket never filled"
+    assert time.monotonic() - started > 0.14
 
 
 @ours("a long poll sleeps through the refill")
 def test_a_long_poll_wakes_at_the_next_token(client: Client, queue: str) -> None:
     client.ok("RateLimit", queue=queue, limit=1, duration=200)
     fill(client, queue, 3)
-    client.pull(queue)
     started = time.monotonic()
-    client.pull(queue, timeout=10_000)
-    client.pull(queue, timeout=10_000)
-    assert 0.3 < time.monotonic() - started < 2.0
+    client.pull(queue)
+    client.pull(queue, timeout=60_000)
+    client.pull(queue, timeout=60_000)
+    assert 0.39 < time.monotonic() - started < PATIENCE_S
 
 
 def test_a_cleared_limit_wakes_a_long_poll_or_the_next_pull(client: Client, queue: str) -> None:

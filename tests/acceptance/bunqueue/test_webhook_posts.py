@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.bunqueue import ORIGINAL, Client, durable
-from tests.unit.server.test_webhooks import PATIENCE_S, Receiver, receiving
+from tests.support.patience import PATIENCE_S
+from tests.unit.server.test_webhooks import Receiver, receiving
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="it posts to no private address")
 

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Generator
 from typing import Final
 
+from tests.support.patience import PATIENCE_S
 from tests.support.sockets import SocketPeer, connect, stat
 
-REPLY_S: Final = 10.0
+REPLY_S: Final = PATIENCE_S
 # Long enough that no lease ends and no delay is over while a test runs.
 TTR_S: Final = 600
 LATER_S: Final = 100_000

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put, put_id, times
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import rss_bytes
 from tests.support.sockets import SILENCE_S, SocketPeer, await_stat
 
@@ -90,7 +91,7 @@ def test_a_great_body_is_sent_without_copying_it_over_and_over(tmp_path: Path) -
         narrow = socket.socket()
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
         narrow.connect(yard.address)
-        narrow.settimeout(10)
+        narrow.settimeout(PATIENCE_S)
         narrow.sendall(b"peek %d\r\n" % job_id)
         left = len(b"FOUND %d %d\r\n" % (job_id, size)) + size + 2
         while left > 0:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.process.yards import await_true, times
 from tests.support.http_text import handshake
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import JOBYARD, Process, parse_address, parse_ready, rss_bytes
 
 MIB = 1 << 20
@@ -67,7 +68,7 @@ def unsent(sock: socket.socket) -> int:
 def say(process: Process, address: tuple[str, int], head: bytes, size: int) -> int:
     """Send so much of something longer and leave; return how large the server was meanwhile."""
     piece = b"x" * MIB
-    with socket.create_connection(address, timeout=30) as sock:
+    with socket.create_connection(address, timeout=PATIENCE_S) as sock:
         sock.sendall(head)
         for _ in range(size // MIB):
             sock.sendall(piece)

@@ -23,7 +23,8 @@ from jobyard.server.outbound import (
     resolve_name,
 )
 from jobyard.server.webhooks import LANE_THREADS_MAX
-from tests.unit.server.test_webhooks import PATIENCE_S, Gate, receiving, stand
+from tests.support.patience import PATIENCE_S
+from tests.unit.server.test_webhooks import Gate, receiving, stand
 
 PUBLIC = "93.184.216.34"
 

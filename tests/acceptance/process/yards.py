@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tests.support.patience import PATIENCE_S
 from tests.support.servers import (
     JOBYARD,
     Process,
@@ -27,7 +28,7 @@ def times(count: int) -> int:
     return count * int(os.environ.get("YARD_TEST_LENGTH", "1"))
 
 
-def await_true(is_so: Callable[[], bool], what: str, within_s: float = 10.0) -> float:
+def await_true(is_so: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
     """Wait until something is so; return how long it took."""
     started = time.monotonic()
     while not is_so():

@@ -11,6 +11,7 @@ import pytest
 from bench.load import Load, Shape, compile_load
 from bench.servers import KINDS, Stable
 from bench.topics import records_body
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +34,7 @@ def test_the_load_generator_takes_its_answers(tmp_path: Path, name: str) -> None
 
 def test_the_http_echo_answers_each_request_as_if_it_had_written(tmp_path: Path) -> None:
     with plain_floors(tmp_path).serving(KINDS["httpecho"]) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         for _ in range(3):
             connection.request("POST", "/v0/topics/bench", records_body(1))
             answer = connection.getresponse()
@@ -45,7 +46,7 @@ def test_the_http_echo_answers_each_request_as_if_it_had_written(tmp_path: Path)
 def test_the_http_echo_outlives_its_clients(tmp_path: Path) -> None:
     with plain_floors(tmp_path).serving(KINDS["httpecho"]) as server:
         for _ in range(2):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
             connection.request("GET", "/")
             assert connection.getresponse().status == 200
             connection.close()

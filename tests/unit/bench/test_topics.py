@@ -9,6 +9,7 @@ import pytest
 from bench.load import BenchError
 from bench.servers import KINDS, Stable
 from bench.topics import Topic, TopicState
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_page_past_the_end_is_not_what_was_written(port: int) -> None:
 def test_records_of_others_are_not_what_was_written(port: int) -> None:
     topic = Topic(port, "other")
     topic.make()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     headers = {"Content-Type": "application/json"}
     connection.request("POST", topic.path, b'{"records":[{"data":"y"}]}', headers)
     assert connection.getresponse().status == 200

@@ -16,8 +16,8 @@ from jobyard.server.server import Server
 from jobyard.sessions.guard import FREE_SIZE
 from tests.support.bunqueue import frame, pack
 from tests.support.http_text import handshake, ws_frame
+from tests.support.patience import PATIENCE_S
 
-WAIT_S = 30.0
 MIB = 1 << 20
 LONG = 3 * MIB
 # More than a socket takes at once.
@@ -85,7 +85,7 @@ class House:
         return client
 
     def turn_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not is_so():
             assert time.monotonic() < deadline
             self.hot.turn(0.001)
@@ -93,7 +93,7 @@ class House:
     def send(self, client: socket.socket, data: bytes) -> None:
         """Send all of it, or as much as the server takes before it closes."""
         at = 0
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while at < len(data):
             assert time.monotonic() < deadline, f"only {at} bytes were taken"
             with contextlib.suppress(BlockingIOError):
@@ -107,7 +107,7 @@ class House:
     def hear(self, client: socket.socket, ends: bytes) -> bytes:
         """Turn until something was heard that ends so."""
         heard = b""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not heard.endswith(ends) or not heard:
             assert time.monotonic() < deadline, heard[-200:]
             self.hot.turn(0.001)
@@ -205,7 +205,7 @@ def test_the_newest_large_consumer_is_refused_in_its_own_words(house: House, num
     client = house.connect(door)
     heard = b""
     house.send(client, data)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while REFUSALS[number] not in heard:
         assert time.monotonic() < deadline, heard[-200:]
         house.hot.turn(0.001)

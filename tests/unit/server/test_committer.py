@@ -19,7 +19,6 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import config
 from tests.support.yards import NOW_MS, OpenYard
 
-WAIT_S = 10.0
 INTERVAL_MS = 50
 SLOW_S = 0.005
 

@@ -19,10 +19,9 @@ from jobyard.server.connection import STUCK_MS, Connection
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
 from jobyard.sessions.session import OUTPUT_MAX
+from tests.support.patience import PATIENCE_S
 from tests.support.yards import OpenYard
 from tests.unit.server.puppets import PuppetEntrance
-
-WAIT_S = 10.0
 
 
 class Line:
@@ -37,7 +36,7 @@ class Line:
     def hear(self, size: int) -> bytes:
         """Turn the loop until so many bytes have come, or the end."""
         heard = bytearray()
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while len(heard) < size:
             assert time.monotonic() < deadline, f"only {len(heard)} bytes came"
             self._hall.hot.turn(0.001)
@@ -51,7 +50,7 @@ class Line:
     def send(self, data: bytes) -> None:
         """Send, turning the loop as long as it takes."""
         at = 0
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while at < len(data):
             assert time.monotonic() < deadline, f"only {at} bytes were taken"
             with contextlib.suppress(BlockingIOError):
@@ -83,7 +82,7 @@ class Hall:
         return Line(self, client, number)
 
     def turn_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not is_so():
             assert time.monotonic() < deadline, "it never came to pass"
             self.hot.turn(0.005)

@@ -19,8 +19,8 @@ from jobyard.sessions.http.call import Call
 from jobyard.sessions.session import Session
 from tests.support.bunqueue import frame, pack
 from tests.support.http_text import handshake, ws_frame
+from tests.support.patience import PATIENCE_S
 
-WAIT_S = 20.0
 KINDS = (Connection, Session, Outbox, Call)
 
 
@@ -106,7 +106,7 @@ def server() -> Iterator[Server]:
 
 def come_and_go(hot: HotLoop, listener: socket.socket, said: bytes) -> None:
     """Connect, say something, and leave once it was heard."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     client = socket.create_connection(listener.getsockname())
     client.sendall(said)
     while not hot.connections():

@@ -19,9 +19,9 @@ from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.selector import YardSelector
 from jobyard.server.turn import Turns
 from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
+from tests.support.patience import PATIENCE_S
 from tests.support.yards import OpenYard
 
-WAIT_S = 10.0
 T = TypeVar("T")
 
 
@@ -42,7 +42,7 @@ class Hall:
         """Run a coroutine as the server does."""
         make = lambda: asyncio.SelectorEventLoop(self.selector)  # noqa: E731
         with asyncio.Runner(loop_factory=make) as runner:
-            return runner.run(asyncio.wait_for(main, WAIT_S))
+            return runner.run(asyncio.wait_for(main, PATIENCE_S))
 
     def close(self) -> None:
         self.hot.close(self._clock.now_ms())
@@ -71,7 +71,7 @@ class Load:
 
     def _run(self) -> None:
         try:
-            with socket.create_connection(self._address, timeout=WAIT_S) as sock:
+            with socket.create_connection(self._address, timeout=PATIENCE_S) as sock:
                 file = sock.makefile("rb")
                 while not self._is_over.is_set():
                     sock.sendall(b"put 0 0 60 1\r\nx\r\n" * 20)
@@ -88,7 +88,7 @@ class Load:
     def wait_for(self, count: int) -> None:
         """Wait until so many commands were answered."""
         with self._news:
-            is_so = self._news.wait_for(lambda: self.answers >= count, WAIT_S)
+            is_so = self._news.wait_for(lambda: self.answers >= count, PATIENCE_S)
         assert is_so, "the hot door starves"
 
 
@@ -232,7 +232,7 @@ def test_keys_are_kept_as_registered(hall: Hall) -> None:
         assert list(hall.selector.get_map().values()) == [key]
         key = hall.selector.modify(ours, selectors.EVENT_WRITE, "other")
         assert hall.selector.get_key(ours).data == "other"
-        assert hall.selector.select(WAIT_S) == [(key, selectors.EVENT_WRITE)]
+        assert hall.selector.select(PATIENCE_S) == [(key, selectors.EVENT_WRITE)]
         assert hall.selector.unregister(ours) == key
         with pytest.raises(KeyError):
             hall.selector.get_key(ours)
@@ -255,7 +255,7 @@ def test_a_hang_up_is_told_to_whoever_waits(hall: Hall) -> None:
         with ours:
             theirs.close()
             key = hall.selector.register(ours, events)
-            assert hall.selector.select(WAIT_S) == [(key, events)]
+            assert hall.selector.select(PATIENCE_S) == [(key, events)]
             hall.selector.unregister(ours)
 
 

@@ -7,7 +7,8 @@ import time
 from jobyard.journal.journal import Journal
 from jobyard.server.log import Log
 from jobyard.server.surroundings import ServerSurroundings
-from tests.unit.server.test_webhooks import PATIENCE_S, receiving
+from tests.support.patience import PATIENCE_S
+from tests.unit.server.test_webhooks import receiving
 
 
 def surround(*, tries: int = 1, allow_private: bool = True) -> tuple[ServerSurroundings, Journal]:

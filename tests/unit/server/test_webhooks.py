@@ -25,8 +25,8 @@ from jobyard.server import webhooks
 from jobyard.server.log import Log
 from jobyard.server.outbound import Outbound, connect_address
 from jobyard.server.webhooks import Clock, Deliveries, Delivery
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 20.0
 WALL_MS = 1_700_000_000_123
 PUBLIC = "93.184.216.34"
 

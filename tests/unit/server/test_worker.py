@@ -7,8 +7,7 @@ import pytest
 
 from jobyard.errors import StorageFailed
 from jobyard.server.committer import Worker
-
-WAIT_S = 10.0
+from tests.support.patience import PATIENCE_S
 
 
 class Alarm:
@@ -21,7 +20,7 @@ class Alarm:
         self._rings.release()
 
     def wait(self) -> None:
-        assert self._rings.acquire(timeout=WAIT_S), "the worker woke nobody"
+        assert self._rings.acquire(timeout=PATIENCE_S), "the worker woke nobody"
 
 
 def test_a_task_runs_in_the_thread_and_its_end_in_the_loop() -> None:
