@@ -36,7 +36,8 @@ class Reader:
     def __init__(self, address: tuple[str, int], path: str, last_id: str = "") -> None:
         self._socket = socket.create_connection(address, timeout=60)
         self._file = self._socket.makefile("rb")
-        headers = f"Host: localhost\r\nLast-Event-ID: {last_id}\r\n" if last_id else "Host: x\r\n"
+        last = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
+        headers = f"Host: localhost\r\n{last}"
         self._socket.sendall(f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode())
         assert self._file.readline() == b"HTTP/1.1 200 OK\r\n"
         while self._file.readline() != b"\r\n":
