@@ -21,6 +21,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -41,6 +42,9 @@ from setuptools.errors import CompileError
 PACKAGE: Final = Path("src/jobyard")
 C_FOLDER: Final = Path("build/c")
 OBJECT_FOLDER: Final = Path("build/objects")
+# Objects for other working copies too, if somebody names a folder for them.
+SHARED_FOLDER: Final = os.environ.get("JOBYARD_OBJECT_CACHE", "")
+SHARED_DAYS: Final = 14
 # What mypyc made of the sources when it last ran, as the names of files.
 LISTING: Final = C_FOLDER / "extensions.json"
 # What mypyc had to say of them; a test sees to it that this is nothing.
@@ -302,6 +306,35 @@ class Piece:
         run([*self.command, "-c", str(source), "-o", str(unfinished)])
         source.unlink()
         unfinished.rename(self.target)
+        if SHARED_FOLDER:
+            copy_whole(self.target, Path(SHARED_FOLDER, self.target.name))
+
+    def fetch(self) -> bool:
+        """Say whether the object is there, or can be had from another working copy."""
+        if self.target.exists():
+            return True
+        shared = Path(SHARED_FOLDER, self.target.name)
+        if not SHARED_FOLDER or not shared.exists():
+            return False
+        shared.touch()
+        copy_whole(shared, self.target)
+        return True
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file; who looks for the copy meanwhile finds none, or all of it."""
+    unfinished = target.with_suffix(f".{os.getpid()}")
+    shutil.copyfile(source, unfinished)
+    unfinished.rename(target)
+
+
+def drop_old_objects() -> None:
+    """Drop what no working copy has asked for in a while."""
+    oldest_s = time.time() - SHARED_DAYS * 86400
+    for path in Path(SHARED_FOLDER).iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another build does the same
+            if path.stat().st_mtime < oldest_s:
+                path.unlink()
 
 
 def run(command: list[str]) -> None:
@@ -348,7 +381,8 @@ class Workshop:
     def _piece(self, source: Path, command: list[str]) -> Piece:
         command = [*command, "-O1" if source.name in self._cold else "-O3"]
         content = source.read_text()
-        facts = list(self._makers)
+        # Where headers lie does not matter: what is in them is told below, or hangs on a version.
+        facts = [*self._makers, *[word for word in command if not word.startswith("-I")]]
         if content.startswith(NATIVE_START):
             if source.name == LITERALS_FILE:
                 content = self._literals.table(content)
@@ -359,7 +393,7 @@ class Workshop:
             command = self._preamble(self._native_start, command).command
         elif content.startswith(PYTHON_HEADER):
             command = self._preamble(PYTHON_HEADER, command).command
-        return Piece(source, content, command, digest(content, *command, *facts))
+        return Piece(source, content, command, digest(content, *facts))
 
     def _preamble(self, text: str, command: list[str]) -> Preamble:
         key = (text, shlex.join(command))
@@ -369,7 +403,10 @@ class Workshop:
 
     def make(self, pieces: list[Piece]) -> None:
         """Compile what is not there, and drop what nobody wants any more."""
-        missing = {piece.target: piece for piece in pieces if not piece.target.exists()}
+        if SHARED_FOLDER:
+            Path(SHARED_FOLDER).mkdir(parents=True, exist_ok=True)
+            drop_old_objects()
+        missing = {piece.target: piece for piece in pieces if not piece.fetch()}
         # The longest first, so that no core waits for another at the end.
         order = sorted(missing.values(), key=lambda piece: -len(piece.content))
         with ThreadPoolExecutor(CORES) as pool:

@@ -7,6 +7,7 @@
 The copy is judged by the contents of what it was made from, never by dates, and it is put in
 place whole: who starts from it sees the old build or the new one. `build/stage`, `build/c` and
 `build/objects` are where setup.py works, kept so that what is unchanged is not compiled again. A
+second working copy, or a fresh one, finds them in the user's cache (JOBYARD_OBJECT_CACHE). A
 virtual environment that runs this learns to prefer the compiled copy to the sources (a `.pth`
 file); tests choose for themselves in conftest.py. Where nothing can be compiled there is no copy,
 and setup.py has said so in one line.
@@ -44,6 +45,12 @@ def digest(folder: Path, paths: Iterable[Path], *facts: str) -> str:
     return total.hexdigest()
 
 
+def object_cache() -> str:
+    """Return where objects are kept for all working copies of one user."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return str(Path(home, "jobyard", "objects"))
+
+
 class CompiledCopy:
     """The compiled copy of the package of one repository."""
 
@@ -74,6 +81,7 @@ class CompiledCopy:
         self._drop_leftovers()
         # Byte code is written by whoever runs the copy; setup.py would warn of being forbidden to.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment.setdefault("JOBYARD_OBJECT_CACHE", object_cache())
         command = [sys.executable, "setup.py", "-q", "build", "--build-lib", "build/stage"]
         if subprocess.run(command, cwd=self.root, env=environment, check=False).returncode != 0:
             sys.exit("the package does not compile; see above")

@@ -27,8 +27,9 @@ NEEDS_COMPILER = pytest.mark.skipif(
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> CompiledCopy:
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CompiledCopy:
     """A repository with two modules to compile and one to leave alone."""
+    monkeypatch.setenv("JOBYARD_OBJECT_CACHE", str(tmp_path / "cache"))
     shutil.copy(ROOT / "setup.py", tmp_path)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     package = tmp_path / "src" / "jobyard"
@@ -99,6 +100,21 @@ def test_only_what_changed_is_compiled_again(
     assert copy.make()
     assert compiled_files(capfd) == 3
     assert value_in(copy, "queue.B, queue.C") == "1 7 b'queue'"
+
+
+@NEEDS_COMPILER
+def test_another_working_copy_compiles_nothing_again(
+    copy: CompiledCopy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert copy.make()
+    assert " compiling " in capfd.readouterr().err
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("setup.py", "pyproject.toml", "src"):
+        (copy.root / name).rename(other / name)
+    assert CompiledCopy(other).make()
+    assert " compiling " not in capfd.readouterr().err
+    assert value_in(CompiledCopy(other), "queue.B") == "1"
 
 
 @NEEDS_COMPILER
