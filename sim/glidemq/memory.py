@@ -73,6 +73,7 @@ class Showing:
     """What clients are shown of some queues: every job as its hash, and the sorted sets."""
 
     def __init__(self, boot: GlideBoot, model: GlideModel, queues: tuple[str, ...]) -> None:
+        self._boot = boot
         self._session = boot.glidemq.enter(Ear([]))
         self._now_ms = model.now
         self._running = {job.number for job in model.jobs.values() if job.held is not None}
@@ -89,7 +90,12 @@ class Showing:
 
     def _ask(self, words: list[bytes]) -> Answer:
         self._session.receive(pack(words), self._now_ms)
-        return Reader(bytes(self._session.take_output())).read()
+        said = self._session.take_output()
+        # Long answers leave bit by bit.
+        while self._boot.finish_tasks(self._now_ms) or self._session.is_stalled or not said:
+            self._session.resume(self._now_ms)
+            said += self._session.take_output()
+        return Reader(bytes(said)).read()
 
     def check(self, after: Showing) -> None:
         """See that clients are shown the same after a restart, but for runs."""

@@ -263,9 +263,11 @@ class GlideWorld(BunWorld):
 
     def _hear(self) -> None:
         """Compare what RESP clients are told with what the model allows."""
-        self.boot.finish_tasks(self.now_ms())
         model = self.glide
         acting = self._acting
+        while self.boot.finish_tasks(self.now_ms()) and acting is not None:
+            # It may have sent others behind a long command.
+            acting.session.resume(self.now_ms())
         self._set_time()
         model.batch = self._opened
         if self._is_tick:

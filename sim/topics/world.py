@@ -207,7 +207,7 @@ class TopicsWorld(BunWorld):
 
     def _hear(self, acting: HttpLine | None, first: Callable[[], None]) -> None:
         """Compare what HTTP clients are told with what the model allows."""
-        if self.boot.finish_tasks(self.now_ms()) and acting is not None:
+        while self.boot.finish_tasks(self.now_ms()) and acting is not None:
             acting.session.resume(self.now_ms())
         model = self.topics
         journal = self.boot.journal

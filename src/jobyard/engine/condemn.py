@@ -120,6 +120,7 @@ def condemn(yard: Yard, queue: Queue) -> None:
 
 def _count(yard: Yard, grave: Queue, by: i64) -> None:
     """Let jobs count in the totals of the yard, or count no more."""
+    yard.jobs.count += by * grave.jobs_count()
     yard.ready_count += by * (len(grave.ready.items) + grave.held_count)
     yard.urgent_count += by * grave.urgent_count
     yard.ahead_count += by * grave.ahead_count

@@ -117,13 +117,13 @@ class Pages:
         return found
 
     def all(self) -> list[Job]:
-        """Return every job, oldest id first."""
+        """Return every job, oldest id first, but for those that are only to be freed."""
         jobs: list[Job] = [self._sparse[job_id] for job_id in sorted(self._sparse)]
         for number in sorted(self._pages):
             jobs.extend(job for job in self._pages[number].slots if job is not None)
         if self._sparse:
             jobs.sort(key=_id_of)
-        return jobs
+        return [job for job in jobs if job.id >= job.queue.gone_before]
 
 
 def _id_of(job: Job) -> int:

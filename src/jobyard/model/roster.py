@@ -132,6 +132,10 @@ class Roster:
             del self._chunks[at]
             if self._head_chunk > at:
                 self._head_chunk -= 1
+            elif self._head_chunk == len(self._chunks):
+                # All before it were passed.
+                self._head_chunk -= 1
+                self._head = len(self._chunks[at - 1].jobs)
 
     def note_moved(self, job: Job) -> None:
         """Take note that a job has another place among the others, or is about to."""

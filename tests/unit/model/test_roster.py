@@ -109,3 +109,20 @@ def test_what_happens_to_one_job_touches_one_chunk() -> None:
     after = [chunk.jobs for chunk in roster._chunks]
     assert len(after) == 19
     assert all(any(one is other for other in before) for one in after)
+
+
+def test_the_head_stays_where_the_last_chunk_goes() -> None:
+    jobs = [job_of(seq, DONE) for seq in range(1, CHUNK + 1)]
+    roster = Roster(list(jobs))
+    last = job_of(CHUNK + 1)
+    roster.add(last)
+    assert roster.oldest() is last
+    last.state = GONE
+    roster.note_gone(last)
+    assert roster.oldest() is None
+    jobs[7].state = GONE
+    roster.note_gone(jobs[7])
+    new = job_of(CHUNK + 2)
+    roster.add(new)
+    assert roster.oldest() is new
+    assert roster.length() >= 1
