@@ -453,6 +453,63 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
     ),
+    "compaction-ends-at-damage": Bug(
+        "nothing is compacted any more once one segment cannot be read",
+        frozenset({"compaction"}),
+        (
+            Change(
+                "jobyard.engine.compaction",
+                "            if self._left and self._must_stay(segment):\n",
+                "            if self._left:\n",
+            ),
+        ),
+    ),
+    "corrupt-shown-as-null": Bug(
+        "data that is damaged on disk is shown to bunqueue clients as null",
+        frozenset({"silent damage"}),
+        (
+            Change(
+                "jobyard.sessions.bunqueue.shape",
+                '        more["corrupt"] = True\n',
+                "        pass\n",
+            ),
+        ),
+    ),
+    "done-dropped-while-full": Bug(
+        "a full disk keeps no job that is done, and says nothing",
+        frozenset({"full disk"}),
+        (
+            Change(
+                "jobyard.engine.end",
+                "    is_kept = _is_kept(job, keep)\n",
+                "    is_kept = _is_kept(job, keep) and not yard.journal.is_full\n",
+            ),
+        ),
+    ),
+    "claim-pretended": Bug(
+        "a claim that is to last is given on a full disk and not noted",
+        frozenset({"full disk"}),
+        (
+            Change(
+                "jobyard.engine.kept",
+                "    yard.note(lease.job, fields.done(), is_needed=True)\n",
+                "    if not yard.journal.is_full:\n"
+                "        yard.note(lease.job, fields.done(), is_needed=True)\n",
+            ),
+        ),
+    ),
+    "result-misplaced": Bug(
+        "compaction does not note where it wrote what jobs came to",
+        frozenset({"result", "restart", "KeyError"}),
+        (
+            Change(
+                "jobyard.journal.batches",
+                "            place_result(job, segment.number, start + end)\n",
+                "            pass\n",
+            ),
+        ),
+        "BunWorld",
+    ),
     "burials-renumbered": Bug(
         "burials are numbered anew when they are replayed",
         _CRASH | _RESTART,

@@ -24,6 +24,7 @@ from sim.network import Connection
 from sim.promises import Promises
 from sim.state import Violation
 from sim.storage import UNLIMITED, Stopped, VirtualDisk
+from sim.trials import try_all
 from sim.workload import Author, Swarm, draw
 
 START_MS: Final = 1_700_000_000_000
@@ -32,6 +33,8 @@ TRACE_MAX: Final = 60
 AHEAD_MAX: Final = 30
 AHEAD_BYTES_MAX: Final = 50_000
 STARTS_MAX: Final = 40
+# After how many of the starts something is tried on a copy.
+TRIAL_ODDS: Final = 0.15
 
 KILL: Final = "kill"
 POWER: Final = "power cut"
@@ -64,6 +67,8 @@ class World:
         self._refused_ms = -FULL_RETRY_MS
         self._refusals_count = 0
         self.diary = Diary()
+        # Drawn beside the others, so that older seeds still tell their stories.
+        self._trials = Random(seed * 2_654_435_761 + 31)
 
     def reach(self, point: str) -> None:
         """Count that a rare point was reached."""
@@ -145,10 +150,16 @@ class World:
                 self.disk.budget = UNLIMITED
             else:
                 self._compare(before, floor)
+                self._try(before)
                 return
             if "midway" in self.swarm.faults and self.rng.random() < 0.3:
                 self.disk.stop_in = int(self.rng.random() * 40)
         raise Violation("liveness", "the server does not start")
+
+    def _try(self, before: VirtualDisk) -> None:
+        """Try on a copy what a full disk or a damaged one would do now."""
+        if self._trials.random() < TRIAL_ODDS:
+            self.reach(try_all(before, self.swarm, self.now_ms(), self._trials))
 
     def _begin_process(self) -> Boot:
         return self.boot_kind(self.swarm, self.disk, self.now_ms())

@@ -135,6 +135,13 @@ def _check_names(yard: Yard, jobs: list[Job]) -> None:
         raise Violation("names", f"custom ids {found}, not {custom}")
 
 
+def check_results(yard: Yard) -> None:
+    """See that what jobs came to can be read back, on a disk that fails no read."""
+    for job in yard.jobs.all():
+        if job.state == DONE and yard.bodies.fetch_result(job) is None:
+            raise Violation("result", f"what job {job.id} came to cannot be read back")
+
+
 def _check_members(yard: Yard, jobs: list[Job]) -> None:
     waiting: dict[int, list[int]] = {}
     for job in jobs:

@@ -19,7 +19,7 @@ from jobyard.journal.journal import Journal
 from jobyard.model.job import BLOCKED, DONE, LEASED
 from sim import checkers
 from sim.bunqueue.boot import BunBoot
-from sim.bunqueue.checkers import check_indexes
+from sim.bunqueue.checkers import check_indexes, check_results
 from sim.bunqueue.guest import Guest
 from sim.bunqueue.memory import Comparison, Snapshot, whole_dump
 from sim.bunqueue.model import BunModel
@@ -446,6 +446,8 @@ class BunWorld(World):
     def check_all(self) -> None:
         """Recount everything there is to count."""
         check_indexes(self.boot.yard)
+        if "failed-read" not in self.swarm.faults:
+            check_results(self.boot.yard)
         self.diary.check(self.boot.yard)
         journal = self.boot.journal
         if not journal.has_open_records() and not journal.pending:

@@ -1,0 +1,225 @@
+"""Trials on a copy of the disk: what a full disk keeps, and how damage is told at every door.
+
+The runs themselves keep a model of every answer, which a disk that fills or rots at any moment
+would make as large as the yard. So these two are tried after starts, on a copy that is then thrown
+away: jobs are put, the disk is filled or a bit of it flipped, and what was promised is looked for.
+"""
+
+from random import Random
+from typing import Final
+
+from jobyard.engine.claim_setup import open_topic_queue
+from jobyard.engine.claims import Record, claim, node_book, produce
+from jobyard.engine.compaction import Compactor
+from jobyard.engine.end import KEEP_AS_ASKED, complete
+from jobyard.engine.kept import kept_of
+from jobyard.engine.move import remove
+from jobyard.engine.put import Wish, enter, make_room, put, room_for
+from jobyard.engine.queues import open_queue
+from jobyard.engine.replay import open_yard
+from jobyard.engine.take import take
+from jobyard.engine.yard import Yard
+from jobyard.errors import BodyDamaged, StorageFull, YardFull
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.journal import Journal
+from jobyard.model.extra import RESULT_LOST
+from jobyard.model.job import BEANSTALK, BUNQUEUE, DONE, MSGPACK, RAW, Job
+from jobyard.model.queue import Holder, Lease, Queue, Terms
+from jobyard.model.topic import QUEUE, TopicConfig
+from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
+from jobyard.sessions.beanstalk.session import BeanstalkSession
+from jobyard.sessions.bunqueue.door import BunqueueDoor
+from jobyard.sessions.bunqueue.shape import job_value
+from jobyard.sessions.glidemq.projection_job import data_of
+from jobyard.sessions.session import Peer
+from jobyard.wire.msgpack import decode
+from jobyard.wire.msgpack_write import encode
+from sim.boot import FixedFacts
+from sim.bunqueue.boot import Stillness
+from sim.state import Violation
+from sim.storage import UNLIMITED, VirtualDisk
+from sim.workload import Swarm
+
+NAME: Final = "trial"
+JOBS: Final = 6
+PUTS_MAX: Final = 400
+# Segments that may come while others are compacted.
+SEGMENTS_MAX: Final = 14
+# Larger ones would take too long to fill.
+CHURNED_MAX: Final = 8192
+_BUN_TERMS: Final = Terms(BUNQUEUE, 60_000, is_token=True, label="trial")
+
+
+class Trial:
+    """A yard over a copy of a disk, which nobody else sees."""
+
+    def __init__(self, disk: VirtualDisk, swarm: Swarm, now_ms: int, rng: Random) -> None:
+        self.disk = disk
+        self._swarm = swarm
+        self._now_ms = now_ms
+        self._rng = rng
+        self.yard = self._open()
+
+    def _open(self) -> Yard:
+        journal = Journal(self.disk, self._swarm.segment_size, ids_ahead=self._swarm.is_os)
+        journal.history.keep(0, 0)
+        yard = Yard(journal, Bodies(journal, 0))
+        open_yard(yard, self.disk, self._now_ms)
+        return yard
+
+    def _commit(self) -> None:
+        self.yard.journal.commit()
+        self.yard.bodies.cool()
+
+    def _put(self, queue: Queue, body: bytes) -> Job:
+        wish = Wish(BUNQUEUE, MSGPACK, encode(body.decode()))
+        wish.own_ms = self._now_ms
+        make_room(self.yard, room_for(queue, wish), self._now_ms)
+        return enter(self.yard, queue, wish, self._now_ms)
+
+    def _put_plain(self, queue: Queue, size: int) -> Job:
+        body = b"x" * size
+        return put(self.yard, queue, BEANSTALK, RAW, 1, 0, 60_000, body, self._now_ms)
+
+    # -- a full disk -----------------------------------------------------------------------------
+
+    def fill(self) -> str:
+        """Fill the disk, end and claim jobs; return what came of it."""
+        queue = open_queue(self.yard, NAME)
+        jobs = [self._put(queue, b"data") for _ in range(JOBS)]
+        book = self.yard.new_book(Holder())
+        for _ in jobs:
+            take(self.yard, [queue], book, _BUN_TERMS, self._now_ms)
+        topic = self._topic()
+        self._commit()
+        self.disk.budget = self.disk.usage() + int(self._rng.random() * 9000)
+        for _ in range(PUTS_MAX):
+            try:
+                self._put_plain(open_queue(self.yard, "fill"), 3000)
+            except YardFull:
+                break
+            self._commit()
+        results = [self._complete(job) for job in jobs]
+        leases = self._claim(topic)
+        self._commit()
+        self.disk.budget = UNLIMITED
+        self._compare(jobs, results, leases)
+        return "results lost on a full disk" if None in results else "results kept on a full disk"
+
+    def _topic(self) -> Queue:
+        config = TopicConfig()
+        config.type = QUEUE
+        config.leases_durable = True
+        topic = open_topic_queue(self.yard, "trial-claims", config, self._now_ms)
+        produce(self.yard, topic, [Record(b"1") for _ in range(JOBS)], "", self._now_ms)
+        return topic
+
+    def _complete(self, job: Job) -> bytes | None:
+        """End a job; return its result, None if that is said to be lost, or the job itself."""
+        journal = self.yard.journal
+        sizes = (10, 500, int(journal.segment_size) // 3)
+        result = encode("r" * self._rng.choice(sizes))
+        lost = int(journal.results_lost + journal.done_lost)
+        complete(self.yard, job, result, MSGPACK, KEEP_AS_ASKED, self._now_ms)
+        self._commit()
+        is_whole = job.state == DONE and self.yard.bodies.fetch_result(job) == result
+        if is_whole:
+            return result
+        is_told = int(journal.results_lost + journal.done_lost) == lost + 1
+        if job.state == DONE and job.outcome().reason != RESULT_LOST:
+            is_told = False
+        if not is_told:
+            raise Violation("full disk", f"job {job.id} is done, and not kept: nobody is told")
+        return None
+
+    def _claim(self, topic: Queue) -> list[Lease]:
+        book = node_book(self.yard, "node")
+        try:
+            leases = claim(self.yard, topic, "node", JOBS, 60_000, book, self._now_ms)
+        except YardFull:
+            return []
+        for lease in leases:
+            if kept_of(lease.job) is None:
+                raise Violation("full disk", "a claim that is to last was given and not noted")
+        return leases
+
+    def _compare(self, jobs: list[Job], results: list[bytes | None], leases: list[Lease]) -> None:
+        again = self._open()
+        for job, result in zip(jobs, results, strict=True):
+            found = again.jobs.get(job.id)
+            if result is not None and (
+                found is None or found.state != DONE or again.bodies.fetch_result(found) != result
+            ):
+                raise Violation("full disk", f"job {job.id} came back without its result")
+        for lease in leases:
+            found = again.jobs.get(lease.job.id)
+            if found is None or found.lease is None:
+                raise Violation("full disk", "a claim that was to last did not")
+
+    # -- damage ----------------------------------------------------------------------------------
+
+    def damage(self) -> str:
+        """Flip bits of bodies, ask for these at every door, and compact beside them."""
+        queue = open_queue(self.yard, NAME)
+        plain = self._put_plain(queue, 5000)
+        other = self._put(queue, b"y" * 5000)
+        # Under the checksum of its batch, which cannot be read then.
+        short = self._put_plain(queue, 500)
+        self._commit()
+        for job in (plain, other, short):
+            name = self.yard.journal.segments[job.place >> 32].name
+            self.disk.files[name].view[(job.place & 0xFFFFFFFF) + 20] ^= 4
+        self._ask(plain, other)
+        if int(self.yard.journal.segment_size) > CHURNED_MAX:
+            return "damage told"
+        self._churn(queue)
+        return "compacted beside damage"
+
+    def _ask(self, plain: Job, other: Job) -> None:
+        door = BeanstalkDoor(self.yard, FixedFacts(), 1 << 20, self._now_ms)
+        session = BeanstalkSession(door, Peer())
+        session.receive(b"peek %d\r\n" % plain.id, self._now_ms)
+        if session.take_output() != b"INTERNAL_ERROR\r\n":
+            raise Violation("silent damage", "a beanstalk client is not told")
+        bunqueue = BunqueueDoor(self.yard, Stillness(), self._now_ms)
+        shown = job_value(bunqueue, other).data
+        fields = decode(shown, 0, len(shown))
+        assert isinstance(fields, dict)
+        if fields.get("data") is not None or fields.get("corrupt") is not True:
+            raise Violation("silent damage", "a bunqueue client is not told")
+        try:
+            data_of(self.yard, other)
+        except BodyDamaged:
+            pass
+        else:
+            raise Violation("silent damage", "a glide-mq client is not told")
+        if self.yard.journal.damages.count() != 2:
+            raise Violation("silent damage", "the log is not told")
+        book = self.yard.new_book(Holder())
+        for job in (plain, other):
+            lease = take(self.yard, [job.queue], book, TERMS, self._now_ms)
+            if lease is not None and lease.job in (plain, other):
+                raise Violation("silent damage", f"job {job.id} was handed out")
+
+    def _churn(self, queue: Queue) -> None:
+        """Put and remove jobs for many segments: the disk must not grow by these."""
+        compactor = Compactor(self.yard, [])
+        size = int(self.yard.journal.segment_size)
+        before = self.disk.usage()
+        for _ in range(3 * SEGMENTS_MAX * size // 1000):
+            remove(self.yard, self._put_plain(queue, 1000), self._now_ms)
+            self._commit()
+            for _ in range(3):
+                compactor.step()
+        if self.disk.usage() > before + SEGMENTS_MAX * size:
+            raise Violation("compaction", "the disk grows beside a damaged segment")
+
+
+def try_all(disk: VirtualDisk, swarm: Swarm, now_ms: int, rng: Random) -> str:
+    """Try one of the two on a copy of a disk; return what came of it."""
+    is_full = rng.random() < 0.5
+    try:
+        trial = Trial(disk.clone(), swarm, now_ms, rng)
+        return trial.fill() if is_full else trial.damage()
+    except StorageFull:
+        return "no room for a trial"
