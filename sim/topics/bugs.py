@@ -205,8 +205,8 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.logs",
-                "        log.onward.copy(now_ms)\n    _tell(log)\n",
-                "        log.onward.copy(now_ms)\n",
+                "        trim(yard, log, now_ms)\n    _tell(log)\n    return appended\n",
+                "        trim(yard, log, now_ms)\n    return appended\n",
             ),
         ),
     ),
