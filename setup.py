@@ -195,6 +195,8 @@ class Preamble:
         """Read it; a compiler that cannot is only slower."""
         self._path.write_text(self._text)
         target = self._path.with_name(self._path.name + ".gch")
+        # One of an earlier build would be used unseen, whatever has become of the headers in it.
+        target.unlink(missing_ok=True)
         command = [*self._plain_command, "-x", "c-header", str(self._path), "-o", str(target)]
         subprocess.run(command, capture_output=True, check=False)
 
@@ -418,8 +420,8 @@ class Workshop:
                 pool.shutdown(cancel_futures=True)
                 raise
         wanted = {piece.target for piece in pieces}
-        for path in OBJECT_FOLDER.glob("*.[co]"):
-            if path not in wanted:
+        for path in OBJECT_FOLDER.iterdir():
+            if path.suffix in {".o", ".c", ".new"} and path not in wanted:
                 path.unlink()
 
 
