@@ -259,8 +259,8 @@ class HttpSession(Session):
 
     def _refuse_by(self, area: Area, refused: HttpRefused) -> None:
         before: i64 = len(self.out)
-        # Who speaks another version knows no JSON of ours, but people may read along.
-        is_text = refused.status == 505
+        # The preface of HTTP/2 asks for no path, so for nobody's JSON; but people may read along.
+        is_text = refused.status == 505 and not self._reader.path().startswith("/")
         self.out.write(
             response(
                 refused.status,
