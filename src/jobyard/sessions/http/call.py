@@ -133,6 +133,8 @@ class Call:
         self.slot: Slot | None = None
         self.is_answered: bool = False
         self.is_streaming: bool = False
+        # Of an answer that is still to be compressed.
+        self.unpacked_size: i64 = 0
         # There may be something to send whenever the connection is called back.
         self.has_more: bool = False
         self._started_us: i64 = session.door.stopwatch.read_us()

@@ -150,7 +150,8 @@ class HttpSession(Session):
         size: i64 = self._reader.held_bytes
         for request in self._reader.requests:
             size += len(request.body)
-        return size if self._call is None else size + len(self._call.request.body)
+        call = self._call
+        return size if call is None else size + len(call.request.body) + call.unpacked_size
 
     def refuse_input(self, now_ms: i64) -> None:
         """Refuse a request that is not all here; close where another is not answered yet."""
@@ -504,6 +505,7 @@ class HttpSession(Session):
     def _write_packed(self, call: Call, body: bytes, content_type: str, headers: bytes) -> None:
         """Begin an answer that is compressed over several turns."""
         call.is_answered = False
+        call.unpacked_size = len(body)
         packing = compressed.Packing(call, body)
         call.begin_stream(packing, content_type, compressed.LINES + headers)
         call.stir()

@@ -103,6 +103,18 @@ def test_a_large_answer_is_compressed_for_who_asks(site: BareTopics, size: int) 
         assert len(one["records"]) == size // 1000 + 1
 
 
+def test_what_is_still_to_be_compressed_is_held(site: BareTopics) -> None:
+    site.api.write("t", *("x" * 1000 for _ in range(900)))
+    caller = site.connect()
+    body = b'{"limit": 1000}'
+    head = f"POST /v0/topics/t/diff HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    lines = "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+    caller.session.receive((head + lines).encode() + body, site.now_ms)
+    assert caller.session.held_size() > 900_000
+    site.settle()
+    assert caller.session.held_size() == 0
+
+
 def test_small_answers_and_heads_are_not_compressed(site: BareTopics) -> None:
     encoding = {"Accept-Encoding": "gzip"}
     answer = site.api.ask("GET", "/v0/health", None, encoding)
