@@ -22,6 +22,8 @@ __all__ = ["HEAVY", "Doors", "Heavy"]
 
 ANSWER_S_MAX: Final = 300.0
 BUNDLE: Final = 1000
+# As many as a server takes at once.
+BUNDLE_MAX: Final = 100_000
 HEAD: Final = struct.Struct(">I")
 # Longer than the time between two beats of an event stream.
 BEAT_S: Final = 6.0
@@ -153,7 +155,8 @@ def _many_members(doors: Doors) -> None:
 
 
 def _push_at_once(doors: Doors) -> None:
-    doors.command("PUSHB", queue="q", jobs=[{"data": 1, "delay": 60_000}] * doors.jobs)
+    count = min(doors.jobs, BUNDLE_MAX)
+    doors.command("PUSHB", queue="q", jobs=[{"data": 1, "delay": 60_000}] * count)
 
 
 HEAVY: Final = (

@@ -61,7 +61,7 @@ class Walk:
 class Clearing(Task):
     """Removes the jobs of a queue that are of the chosen, and meant if not all are.
 
-    All of them; or the oldest up to a limit, and then tells which. Jobs leave a heap from its end
+    All of them, or the oldest up to a limit. Jobs leave a heap from its end
     with the least to do, so the newest go first where all go.
     """
 
@@ -84,8 +84,8 @@ class Clearing(Task):
             if not is_reversed:
                 self._found.sort(key=_seq_of, reverse=True)
         self.count: i64 = 0
-        # Where there is a limit.
-        self.gone: list[Job] = []
+        # Told of each that goes, if anybody wants to know.
+        self.tell: Callable[[Job], None] | None = None
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Remove some."""
@@ -108,8 +108,8 @@ class Clearing(Task):
                 erase(self._yard, job, now_ms)
                 self.count += 1
                 done += REMOVAL_UNITS
-                if self._limit >= 0:
-                    self.gone.append(job)
+                if self.tell is not None:
+                    self.tell(job)
         if self.count > before:
             if self._queue.rules is not None:
                 # One that is gone may have held up others.

@@ -74,7 +74,7 @@ from jobyard.sessions.bunqueue.query import (
 )
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import created_ms, ids_value, state_text
+from jobyard.sessions.bunqueue.shape import IdList, created_ms, state_text
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw, encode
 from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
@@ -380,8 +380,10 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
         lambda job: _age_from(session.door, job) <= until_ms,
         limit,
     )
+    ids = IdList()
+    clearing.tell = ids.add
     return session.begin(
-        request, clearing, lambda: {"count": int(clearing.count), "ids": ids_value(clearing.gone)}
+        request, clearing, lambda: {"count": int(clearing.count), "ids": ids.value()}
     )
 
 

@@ -5,7 +5,7 @@ encoded once a policy and copied; only what differs is written by hand. Times go
 clients turn 64-bit integers into something that is no number to them.
 """
 
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
@@ -464,6 +464,22 @@ def write_event(out: BytesWriter, door: BunqueueDoor, event: Event) -> None:
     end_frame(out, frame)
 
 
-def ids_value(jobs: list[Job]) -> list[object]:
-    """Return the ids of jobs."""
-    return [id_bytes(job).decode() for job in jobs]
+@final
+class IdList:
+    """The ids of jobs, written as they come: there may be a million."""
+
+    def __init__(self) -> None:
+        self._count: i64 = 0
+        self._ids = BytesWriter()
+
+    def add(self, job: Job) -> None:
+        """Add one."""
+        self._count += 1
+        write_ascii(self._ids, id_bytes(job))
+
+    def value(self) -> Raw:
+        """Return all of them."""
+        out = BytesWriter()
+        write_array(out, self._count)
+        out.write(self._ids.getvalue())
+        return Raw(out.getvalue())
