@@ -88,17 +88,17 @@ class Connection(Stirrable):
         try:
             self._serve(events, now_ms)
         except Exception as error:
-            if self._bears(error, now_ms):
+            if self._survives(error, now_ms):
                 return
             raise
 
-    def _bears(self, error: Exception, now_ms: i64) -> bool:
+    def _survives(self, error: Exception, now_ms: i64) -> bool:
         """Close the connection of a session that failed, unless more has to end."""
         session = self._session
         if self.is_closed:
             # It failed to give back what it held, and nobody else will.
             return False
-        if not self._loop.turns.edge.bears(error, session.changes_before, session.doing()):
+        if not self._loop.turns.edge.survives(error, session.changes_before, session.doing()):
             return False
         self.close(now_ms)
         return True
@@ -156,7 +156,7 @@ class Connection(Stirrable):
         try:
             self._resume(now_ms)
         except Exception as error:
-            if self._bears(error, now_ms):
+            if self._survives(error, now_ms):
                 return
             raise
 
@@ -307,7 +307,7 @@ class Connection(Stirrable):
             self._session.end_input(now_ms)
             self._after_run(now_ms)
         except Exception as error:
-            if self._bears(error, now_ms):
+            if self._survives(error, now_ms):
                 return
             raise
 

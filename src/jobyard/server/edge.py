@@ -3,7 +3,7 @@
 A session that fails before it has changed anything has harmed nobody else: its connection is
 closed, the error is counted and logged, and everybody else is served on. Once a record was appended
 or a job was moved, memory and journal may disagree, and only a restart, which reads the journal,
-brings them back together. The disk's own failures are never borne.
+brings them back together. The disk's own failures are never survived.
 """
 
 import traceback
@@ -37,8 +37,8 @@ class Edge:
         # Told what was done and what went wrong.
         self.tell: Callable[[str, Exception], None] | None = None
 
-    def bears(self, error: Exception, changes_before: i64, doing: str) -> bool:
-        """Count and tell an error that changed nothing; False if the process must end by it."""
+    def survives(self, error: Exception, changes_before: i64, doing: str) -> bool:
+        """Count and tell an error that changed nothing; False if it must end the process."""
         if isinstance(error, (StorageFailed, JournalDamaged)):
             return False
         if self._yard.changes() != changes_before:

@@ -185,7 +185,7 @@ class _Ears(Stirrable):
             call()
             self._after_run()
         except Exception as error:
-            if self._turns.turns.edge.bears(error, session.changes_before, session.doing()):
+            if self._turns.turns.edge.survives(error, session.changes_before, session.doing()):
                 self.lost()
                 self._transport.abort()
                 return

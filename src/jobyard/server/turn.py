@@ -81,7 +81,7 @@ class Turns:
         try:
             tick(self.yard, now_ms)
         except Exception as error:
-            if self.edge.bears(error, self.yard.errors.changes_before_ring, "a timer"):
+            if self.edge.survives(error, self.yard.errors.changes_before_ring, "a timer"):
                 # What rang stands among the timers no more; the others ring in the next turn.
                 return
             raise
@@ -115,7 +115,7 @@ class Turns:
             # Only what reads can be left half done.
             if task is None or not task.is_reading:
                 raise
-            if self.edge.bears(error, self.yard.changes(), "a long command"):
+            if self.edge.survives(error, self.yard.changes(), "a long command"):
                 tasks.give_up(Refused("the server failed to do this; its log tells more"), now_ms)
                 return
             raise

@@ -1,4 +1,4 @@
-"""What is told of an unexpected error, and which are borne."""
+"""What is told of an unexpected error, and which are survived."""
 
 from jobyard.server.edge import FRAMES_TOLD, Edge, place_of
 from tests.support.yards import OpenYard
@@ -27,14 +27,14 @@ def test_the_place_of_an_error_is_told_and_not_its_text() -> None:
     assert place_of(caught(100)).count(" < ") == FRAMES_TOLD - 1
 
 
-def test_an_error_is_borne_if_nothing_changed() -> None:
+def test_an_error_is_survived_if_nothing_changed() -> None:
     site = OpenYard()
     edge = Edge(site.yard)
     told: list[str] = []
     edge.tell = lambda doing, _error: told.append(doing)
     before = site.yard.changes()
-    assert edge.bears(ValueError(), before, "a command")
+    assert edge.survives(ValueError(), before, "a command")
     site.put(b"x")
-    assert not edge.bears(ValueError(), before, "another")
+    assert not edge.survives(ValueError(), before, "another")
     assert told == ["a command"]
     assert site.yard.errors.survived_count == 1
