@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sim.bunqueue.bugs import BUN_BUGS
 from sim.glidemq.bugs import GLIDE_BUGS
+from sim.mending_bugs import MENDING_BUGS
 from sim.topics.bugs import TOPICS_BUGS
 
 if TYPE_CHECKING:
@@ -530,3 +531,5 @@ for _world, _planted in (
 ):
     for _name, (_story, _found_by, _changes) in _planted.items():
         BUGS[_name] = Bug(_story, _found_by, tuple(Change(*one) for one in _changes), _world)
+for _name, (_story, _found_by, _changes, _world) in MENDING_BUGS.items():
+    BUGS[_name] = Bug(_story, _found_by, tuple(Change(*one) for one in _changes), _world)

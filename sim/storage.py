@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from jobyard.errors import StorageFailed, StorageFull
+from jobyard.errors import ReadFailed, StorageFailed, StorageFull
 from jobyard.journal.storage import Storage
 
 SECTOR: Final = 512
@@ -29,20 +29,28 @@ class Stopped(Exception):
 class File:
     """One inode. A pending item is a write (order, offset, data), or a cut (order, size, None)."""
 
-    __slots__ = ("durable", "pending", "view")
+    __slots__ = ("bad", "durable", "pending", "view")
 
     def __init__(self, size: int) -> None:
         self.view = bytearray(size)
         self.durable = bytearray(size)
         self.pending: list[tuple[int, int, bytes | None]] = []
+        # Sectors that cannot be read.
+        self.bad: set[int] = set()
 
     def clone(self) -> "File":
         """Return an independent copy."""
         copy = File(0)
+        copy.bad = set(self.bad)
         copy.view = bytearray(self.view)
         copy.durable = bytearray(self.durable)
         copy.pending = list(self.pending)
         return copy
+
+    def has_bad(self, offset: int, size: int) -> bool:
+        """Tell whether some bytes cannot be read."""
+        stop = min(offset + size, len(self.view))
+        return any(offset < (one + 1) * SECTOR and one * SECTOR < stop for one in self.bad)
 
     def settle(self, mark: int = NEVER) -> None:
         """Make everything durable that was written before `mark`."""
@@ -143,14 +151,15 @@ class VirtualDisk(Storage):
         # What the world reads off.
         self.owed_ms = 0
         self.refusals_count = 0
+        self.failed_reads_count = 0
         self.written_batch = 0
         self._order = 0
         # Batches not synced yet, or never again: when they were written and where.
         self._unsafe: dict[int, tuple[int, File | None]] = {}
 
-    def clone(self) -> "VirtualDisk":
+    def clone(self, rng: Random | None = None) -> "VirtualDisk":
         """Return a copy of what is here, without faults, for a trial that changes nothing."""
-        copy = VirtualDisk(self._rng, _ignore)
+        copy = VirtualDisk(rng or self._rng, _ignore)
         twins: dict[int, File] = {}
         for names, others in (
             (self.files, copy.files),
@@ -241,14 +250,20 @@ class VirtualDisk(Storage):
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Return bytes as a process sees them."""
         self._call()
-        self.fail_read_in -= 1
-        if self.fail_read_in < 0:
-            self.fail_read_in = NEVER
-            self._reach("failed read")
-            raise StorageFailed(f"read {name}")
         assert offset >= 0, f"read before the start of {name}"
         assert size >= 0, f"read of {size} bytes of {name}"
-        return bytes(self.files[name].view[offset : offset + size])
+        file = self.files[name]
+        self.fail_read_in -= 1
+        if self.fail_read_in < 0 or file.has_bad(offset, size):
+            self.fail_read_in = NEVER
+            self.failed_reads_count += 1
+            self._reach("failed read")
+            raise ReadFailed(f"read {name}", name, offset)
+        return bytes(file.view[offset : offset + size])
+
+    def spoil(self, name: str, offset: int) -> None:
+        """Make the sector with a byte unreadable."""
+        self.files[name].bad.add(offset // SECTOR)
 
     def create(self, name: str, size: int) -> None:
         """Make a file if the budget allows."""

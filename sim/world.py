@@ -13,12 +13,14 @@ from typing import Final
 from zlib import crc32
 
 from jobyard.engine.tick import tick
-from jobyard.errors import StorageFailed, StorageFull
+from jobyard.engine.yard import Yard
+from jobyard.errors import JournalDamaged, ReadFailed, StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
 from sim import checkers, workload
 from sim.boot import Boot
 from sim.diary import Diary
 from sim.finale import Finale
+from sim.mending import Dump, Trial
 from sim.model import Model
 from sim.network import Connection
 from sim.promises import Promises
@@ -48,6 +50,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
+        # Trials draw from this, so that the run goes on as it would without them.
+        self.mending = Random(seed)
         self.swarm = Swarm(self.rng)
         self.author = Author(self.rng, self.swarm)
         self.reached: dict[str, int] = {}
@@ -103,6 +107,8 @@ class World:
             faults = self.swarm.faults
             is_power = "power" in faults and ("kill" not in faults or self.rng.random() < 0.5)
             self._crash(POWER if is_power else KILL)
+        except ReadFailed as error:
+            raise Violation("read error", f"a failed read ends the server: {error}") from error
         except StorageFailed as error:
             self.note(f"the server stops: {error}")
             self._crash(KILL)
@@ -136,7 +142,7 @@ class World:
             self.base = self.wall_offset
             before = self.disk.clone()
             try:
-                self.boot = self._begin_process()
+                self.boot = self._try_process()
             except Stopped:
                 self.reach("stop during a start")
                 self.disk.disarm()
@@ -161,6 +167,19 @@ class World:
         if self._trials.random() < TRIAL_ODDS:
             self.reach(try_all(before, self.swarm, self.now_ms(), self._trials))
 
+    def _try_process(self) -> Boot:
+        """Start a process; what the disk could not read this time it may read the next."""
+        reads = self.disk.failed_reads_count
+        try:
+            return self._begin_process()
+        except ReadFailed as error:
+            raise Violation("read error", f"a failed read ends a start: {error}") from error
+        except JournalDamaged as error:
+            if self.disk.failed_reads_count == reads:
+                raise
+            self.reach("start refused for a failed read")
+            raise StorageFailed(str(error)) from error
+
     def _begin_process(self) -> Boot:
         return self.boot_kind(self.swarm, self.disk, self.now_ms())
 
@@ -182,12 +201,21 @@ class World:
             raise Violation("ids", story)
         if self.rng.random() < 0.3:
             checkers.check_repeatable(before, yard, swarm, self.now_ms())
+        self.try_mending(before, checkers.dump)
         if "damage" in swarm.faults:
             self.reach(checkers.check_damage(before, yard, swarm, self.now_ms(), self.rng))
         restart.collapse(cut)
         checkers.check_yard(yard, model)
         self.promises.restart(model.records.count)
         self._refusals_count = self.disk.refusals_count
+
+    def try_mending(self, before: VirtualDisk, dump: Callable[[Yard], Dump]) -> None:
+        """Interrupt starts and repairs of a copy, now and then."""
+        if self.mending.random() < 0.15:
+            trial = Trial(before, self.swarm, self.now_ms(), self.mending, dump)
+            self.reach(trial.interrupt_starts())
+            if "damage" in self.swarm.faults:
+                self.reach(trial.damage_and_repair())
 
     def _count_recovery(self) -> None:
         self.diary.check(self.boot.yard)

@@ -85,7 +85,7 @@ class BunWorld(World):
         before = self.disk.clone()
         try:
             boot = super()._begin_process()
-        except (Stopped, StorageFailed, StorageFull):
+        except (Stopped, StorageFailed, StorageFull, JournalDamaged):
             self._note_recovered(before, self.now_ms())
             raise
         # The first thing a start writes is a batch of its own.
@@ -127,6 +127,7 @@ class BunWorld(World):
         self.guest.enter(boot)
         if self.rng.random() < 0.3:
             self._check_repeatable(before, yard)
+        self.try_mending(before, self._dump)
         if "damage" in self.swarm.faults:
             self._check_damage(before, yard)
         self._last_base = self.base

@@ -9,9 +9,8 @@ import pytest
 
 from jobyard.errors import StartRefused
 from jobyard.journal.segment import SEGMENT_HEADER_SIZE, Segment, segment_name, segment_number
-from jobyard.server.data import EXIT_DAMAGED, check
+from jobyard.server.data import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
-from jobyard.server.repair import repair
 from tests.recovery.test_promises import newer_format
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, Snapshot, batches, snapshot

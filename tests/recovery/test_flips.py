@@ -6,11 +6,11 @@ be damaged; never a yard that differs without a word.
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
 
+from jobyard.engine.repair import repair_storage
 from jobyard.engine.replay import replay_all
 from jobyard.engine.take import take_job
 from jobyard.engine.yard import Yard
@@ -19,7 +19,6 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.segment import segment_number
 from jobyard.model.job import DEAD
-from jobyard.server.repair import repair_storage
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
@@ -213,7 +212,7 @@ def test_damage_to_the_newest_batch_is_none_of_a_crash_once_the_server_was_idle(
     # Nothing of it can be read: a repair goes on without it, and its id is not given again.
     storage.write(hot.name, begin, bytes(int(hot.end) - begin))
     out = io.StringIO()
-    assert repair_storage(storage, Path("data"), site.now_ms, out) == 0, out.getvalue()
+    assert repair_storage(storage, "data", site.now_ms, out), out.getvalue()
     again = OpenYard(storage, segment_size=SEGMENT)
     assert again.yard.jobs.count == 1
     assert again.put(b"new").id > answered.id

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from jobyard.engine.repair import repair_storage
 from jobyard.engine.take import take_job
 from jobyard.errors import JournalDamaged, NotFound
 from jobyard.journal.segment import segment_number
 from jobyard.journal.storage import SECTOR, find_unreadable, read_around
 from jobyard.model.job import DEAD
-from jobyard.server.data import EXIT_DAMAGED, check
+from jobyard.server.data import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
-from jobyard.server.repair import repair, repair_storage
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.recovery.test_flips import SEGMENT, History, damaged_jobs, without_bodies
 from tests.support.memory_storage import MemoryStorage
@@ -74,7 +74,7 @@ def test_a_repair_reads_around_every_unreadable_sector(history: History) -> None
         storage = history.storage.killed()
         storage.spoil(name, offset)
         out = io.StringIO()
-        assert repair_storage(storage, Path("data"), history.now_ms, out) == 0, out.getvalue()
+        assert repair_storage(storage, "data", history.now_ms, out), out.getvalue()
         site = opened(storage, history)
         recount(site.yard)
 
@@ -85,7 +85,7 @@ def test_an_unreadable_mark_of_the_newest_segment_is_set_aside(history: History)
     with pytest.raises(JournalDamaged, match="newest at offset 0"):
         opened(storage, history)
     out = io.StringIO()
-    assert repair_storage(storage, Path("data"), history.now_ms, out) == 0
+    assert repair_storage(storage, "data", history.now_ms, out)
     assert "newest.damaged" in storage.names()
     assert snapshot(opened(storage, history).yard) == history.state
 

@@ -12,15 +12,14 @@ back must have been told of.
 import io
 import re
 import sys
-from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from jobyard.engine.repair import repair_storage
 from jobyard.journal.reader import Reader
 from jobyard.journal.record import KIND_MOVED, KIND_PUT
 from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import SECTOR
-from jobyard.server.repair import repair_storage
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_glides import RandomGlides
 from tests.support.random_run import RandomRun
@@ -146,8 +145,8 @@ def damage_and_repair(journal: Journal, kind: str, draw: Random) -> Outcome:
         else:
             storage.spoil(name, start)
     out = io.StringIO()
-    code = repair_storage(storage, Path("data"), journal.now_ms, out)
-    assert code == 0, (name, at, out.getvalue())
+    is_repaired = repair_storage(storage, "data", journal.now_ms, out)
+    assert is_repaired, (name, at, out.getvalue())
     site = OpenYard(storage, journal.now_ms, segment_size=SEGMENT, budget=0)
     recount(site.yard)
     found = {int(job.id) for job in site.yard.jobs.all()}

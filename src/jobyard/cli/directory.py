@@ -36,9 +36,9 @@ def repair(directory: Path) -> int:
     read stays. Stop the server first. `jobyard check DIR` tells beforehand what is damaged.
     """
     _require_directory(directory)
-    from jobyard.server.repair import repair as mend  # noqa: PLC0415 - see main.py
+    from jobyard.server import data  # noqa: PLC0415 - see main.py
 
-    return mend(directory, sys.stdout)
+    return data.repair(directory, sys.stdout)
 
 
 def _require_directory(directory: Path) -> None:

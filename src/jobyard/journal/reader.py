@@ -111,7 +111,7 @@ class Reader:
             return False
         if head.sums_size == 0:
             return True
-        return find_bad(self.data, view, body, start, head.records_size) < 0
+        return find_bad(self.data, body, start, head.records_size) < 0
 
     def next(self) -> BatchHead | None:
         """Return the next whole batch or seal and step over it."""

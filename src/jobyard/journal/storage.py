@@ -87,12 +87,22 @@ def read_around(
         half: i64 = (at + length // 2) // SECTOR * SECTOR - at
         if half <= 0:
             half = SECTOR - at % SECTOR
-        if half >= length or failures >= failures_max:
+        if failures >= failures_max:
             pieces.append(bytes(max(int(length), 0)))
+        elif half >= length:
+            pieces.append(_second_try(storage, name, at, length))
         else:
             left.append((at + half, length - half))
             left.append((at, half))
     return b"".join(pieces)
+
+
+def _second_try(storage: Storage, name: str, offset: i64, size: i64) -> bytes:
+    """Return a sector that could not be read a moment ago, or zeros: some errors pass."""
+    try:
+        return storage.read(name, offset, max(size, 0))
+    except ReadFailed:
+        return bytes(int(size))
 
 
 def find_unreadable(storage: Storage, name: str, offset: i64, size: i64) -> i64:

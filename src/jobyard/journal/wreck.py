@@ -235,7 +235,7 @@ def _corrected_blocks(
     bad: set[int] = set()
     size: i64 = len(records)
     data = records + sums
-    number = find_bad(data, memoryview(data), 0, start, size)
+    number = find_bad(data, 0, start, size)
     while number >= 0:
         at = _block_at(start, number)
         stop: i64 = min(size, _block_at(start, number + 1))
@@ -246,7 +246,7 @@ def _corrected_blocks(
         else:
             data = data[:at] + right + data[stop:]
             salvage.corrected.append(int(start + at))
-        number = find_bad(data, memoryview(data), 0, start, size, number + 1)
+        number = find_bad(data, 0, start, size, number + 1)
     return data[:size], bad
 
 

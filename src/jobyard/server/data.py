@@ -1,27 +1,21 @@
-"""`jobyard check`: a data directory looked at while no server uses it.
+"""`jobyard check` and `jobyard repair`: a data directory looked at while no server uses it.
 
-It reads everything, long bodies too, and changes nothing.
+`check` reads everything, long bodies too, and changes nothing. What `repair` does is known to
+`engine/repair.py`; here its failures are told.
 """
 
 from pathlib import Path
 from typing import Final, TextIO
 
-from jobyard.engine.gaps import Gaps
-from jobyard.engine.replay import replay_all
-from jobyard.engine.yard import Yard
-from jobyard.errors import JournalDamaged, StorageFailed
-from jobyard.journal.batches import FIRST_SEGMENT_SIZE
-from jobyard.journal.bodies import Bodies
-from jobyard.journal.journal import Journal
-from jobyard.journal.reader import Reader
+from jobyard.engine.repair import damaged_long_bodies, read_back, repair_storage, segments_of
+from jobyard.errors import JournalDamaged, StorageFailed, StorageFull
 from jobyard.journal.recovery import Recovery
-from jobyard.journal.segment import SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import Storage
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
 
+EXIT_FAILED: Final = 1
 EXIT_DAMAGED: Final = 3
-_NO_BODIES: Final = 0
 
 
 def check(directory: Path, out: TextIO) -> int:
@@ -58,43 +52,6 @@ def _damage(storage: Storage, out: TextIO) -> list[str]:
     return _long_body_damage(storage, recovery)
 
 
-def read_back(
-    storage: Storage, now_ms: int, *, fills_gaps: bool = False
-) -> tuple[Yard, Recovery, Gaps]:
-    """Replay the journal into a yard, changing nothing on disk."""
-    yard = new_yard(storage)
-    replay, recovery = replay_all(yard, storage, now_ms, fills_gaps=fills_gaps)
-    return yard, recovery, replay.gaps
-
-
-def new_yard(storage: Storage) -> Yard:
-    """Return an empty yard over a storage, which keeps no bodies in memory."""
-    journal = Journal(storage, FIRST_SEGMENT_SIZE, ids_ahead=False)
-    return Yard(journal, Bodies(journal, _NO_BODIES))
-
-
-def segments_of(storage: Storage) -> list[Segment]:
-    """Return the segments that are there, with nothing known of them but number and size."""
-    names = sorted(name for name in storage.names() if segment_number(name) > 0)
-    return [Segment(segment_number(name), 0, storage.size(name)) for name in names]
-
-
-def damaged_long_bodies(storage: Storage, segment: Segment) -> list[int]:
-    """Return where the batches of a segment with damaged long bodies are; no start reads these."""
-    damaged: list[int] = []
-    reader = Reader(storage, segment)
-    while True:
-        offset = reader.offset
-        head = reader.next()
-        if head is None:
-            # A torn tail, or a flaw that a start finds by itself.
-            return damaged
-        if head.magic == SEAL_MAGIC:
-            return damaged
-        if not reader.is_part2_whole(head, offset):
-            damaged.append(offset)
-
-
 def _long_body_damage(storage: Storage, recovery: Recovery) -> list[str]:
     cut_names = [segment.name for segment in recovery.torn()]
     return [
@@ -103,3 +60,22 @@ def _long_body_damage(storage: Storage, recovery: Recovery) -> list[str]:
         if segment.name not in cut_names
         for offset in damaged_long_bodies(storage, segment)
     ]
+
+
+def repair(directory: Path, out: TextIO) -> int:
+    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
+    storage = FileStorage(directory)
+    try:
+        is_repaired = repair_storage(storage, str(directory), Clock().now_ms(), out)
+    except StorageFull as error:
+        out.write(
+            f"not repaired: {directory} has no room for {error}; nothing is lost: "
+            f"make room and run repair again\n"
+        )
+    except StorageFailed as error:
+        out.write(f"not repaired: {error}; nothing is lost, and repair can be run again\n")
+    else:
+        return 0 if is_repaired else EXIT_DAMAGED
+    finally:
+        storage.close()
+    return EXIT_FAILED

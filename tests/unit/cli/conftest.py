@@ -35,9 +35,6 @@ class Terminal:
         self._replace(
             "jobyard.server.data",
             check=lambda directory, out: self._inspect("check", directory, out),
-        )
-        self._replace(
-            "jobyard.server.repair",
             repair=lambda directory, out: self._inspect("repair", directory, out),
         )
 

@@ -55,13 +55,13 @@ def test_a_damaged_sector_is_found(start: int) -> None:
     data = records(*[90] * 20)
     sums = encode_sums(data, start)
     whole = data + sums
-    assert find_bad(whole, memoryview(whole), 0, start, len(data)) == -1
+    assert find_bad(whole, 0, start, len(data)) == -1
     for at in range(0, len(data), 7):
         wrong = bytearray(whole)
         wrong[at] ^= 0x21
-        number = find_bad(bytes(wrong), memoryview(wrong), 0, start, len(data))
+        number = find_bad(bytes(wrong), 0, start, len(data))
         assert number == (start + at) // BLOCK - start // BLOCK
-        assert find_bad(bytes(wrong), memoryview(wrong), 0, start, len(data), number + 1) == -1
+        assert find_bad(bytes(wrong), 0, start, len(data), number + 1) == -1
 
 
 def test_short_batches_have_none_and_are_as_they_were() -> None:

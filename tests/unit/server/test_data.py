@@ -9,10 +9,9 @@ import pytest
 
 from jobyard.errors import StartRefused
 from jobyard.journal.segment import segment_name
-from jobyard.server.data import EXIT_DAMAGED, check
+from jobyard.server.data import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
-from jobyard.server.repair import repair
 from tests.support.yards import OpenYard
 
 

@@ -1,86 +1,105 @@
-"""`jobyard repair`: makes a damaged data directory readable again, and tells what that cost.
+"""Makes a damaged journal readable again, and tells what that cost.
 
 A damaged file is kept aside under another name, and what can still be read of it put in its place
 (`journal/salvage.py`); jobs whose queue or policy no record describes any more get stand-ins. It
 can be interrupted anywhere and run again.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, final
 
+from mypy_extensions import i64
+
 from jobyard.engine.gaps import Gaps
-from jobyard.engine.replay import open_yard
+from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
-from jobyard.errors import JournalDamaged, JournalNewer, StorageFailed, StorageFull
+from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal import newest
-from jobyard.journal.recovery import newest_durable
+from jobyard.journal.batches import FIRST_SEGMENT_SIZE
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.journal import Journal
+from jobyard.journal.reader import Reader
+from jobyard.journal.recovery import Recovery, newest_durable
 from jobyard.journal.salvage import clear_unfinished, next_aside, repair_segment
-from jobyard.journal.segment import segment_number
+from jobyard.journal.segment import SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import Storage
-from jobyard.server.data import (
-    EXIT_DAMAGED,
-    damaged_long_bodies,
-    new_yard,
-    read_back,
-    segments_of,
-)
-from jobyard.server.disk import FileStorage
-from jobyard.server.loop import Clock
 
 if TYPE_CHECKING:
     from jobyard.journal.wreck import Salvage
 
-EXIT_FAILED: Final = 1
 # How many lost jobs are told by their ids.
 IDS_SHOWN: Final = 50
+_NO_BODIES: Final = 0
 
 
-def repair(directory: Path, out: TextIO) -> int:
-    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
-    storage = FileStorage(directory)
-    try:
-        return repair_storage(storage, directory, Clock().now_ms(), out)
-    except StorageFull as error:
-        out.write(
-            f"not repaired: {directory} has no room for {error}; nothing is lost: "
-            f"make room and run repair again\n"
-        )
-    except StorageFailed as error:
-        out.write(f"not repaired: {error}; nothing is lost, and repair can be run again\n")
-    finally:
-        storage.close()
-    return EXIT_FAILED
+def read_back(
+    storage: Storage, now_ms: i64, *, fills_gaps: bool = False
+) -> tuple[Yard, Recovery, Gaps]:
+    """Replay the journal into a yard, changing nothing on disk."""
+    yard = new_yard(storage)
+    replay, recovery = replay_all(yard, storage, now_ms, fills_gaps=fills_gaps)
+    return yard, recovery, replay.gaps
 
 
-def repair_storage(storage: Storage, directory: Path, now_ms: int, out: TextIO) -> int:
-    """Repair what lies in a storage, the files of `directory`."""
+def new_yard(storage: Storage) -> Yard:
+    """Return an empty yard over a storage, which keeps no bodies in memory."""
+    journal = Journal(storage, FIRST_SEGMENT_SIZE, ids_ahead=False)
+    return Yard(journal, Bodies(journal, _NO_BODIES))
+
+
+def segments_of(storage: Storage) -> list[Segment]:
+    """Return the segments that are there, with nothing known of them but number and size."""
+    names = sorted(name for name in storage.names() if segment_number(name) > 0)
+    return [Segment(segment_number(name), 0, storage.size(name)) for name in names]
+
+
+def damaged_long_bodies(storage: Storage, segment: Segment) -> list[int]:
+    """Return where the batches of a segment with damaged long bodies are; no start reads these."""
+    damaged: list[int] = []
+    reader = Reader(storage, segment)
+    while True:
+        offset = reader.offset
+        head = reader.next()
+        if head is None:
+            # A torn tail, or a flaw that a start finds by itself.
+            return damaged
+        if head.magic == SEAL_MAGIC:
+            return damaged
+        if not reader.is_part2_whole(head, offset):
+            damaged.append(int(offset))
+
+
+def repair_storage(storage: Storage, where: str, now_ms: i64, out: TextIO) -> bool:
+    """Repair what lies in a storage, the files of directory `where`; True if a start will succeed.
+
+    Raises StorageFull or StorageFailed where it could not go on; nothing is lost by that.
+    """
     clear_unfinished(storage)
-    work = _Repair(storage, directory, now_ms, out)
+    work = _Repair(storage, where, now_ms, out)
     # A segment may be replaced twice: for its damage, and for a batch that others miss in it.
     for _ in range(2 * len(storage.names()) + 2):
         try:
             work.recover()
         except JournalNewer as error:
             out.write(f"not repaired: {error}\n")
-            return EXIT_DAMAGED
+            return False
         except JournalDamaged as error:
             out.write(f"damaged: {error}\n")
             if not work.mend(error.name):
                 break
             continue
-        return 0
+        return True
     out.write("the damage could not be repaired\n")
-    return EXIT_DAMAGED
+    return False
 
 
 @final
 class _Repair:
     """One run over a directory, and what it has cost so far."""
 
-    def __init__(self, storage: Storage, directory: Path, now_ms: int, out: TextIO) -> None:
+    def __init__(self, storage: Storage, where: str, now_ms: i64, out: TextIO) -> None:
         self._storage = storage
-        self._directory = directory
-        self._now_ms = now_ms
+        self._where = where
+        self._now_ms: i64 = now_ms
         self._out = out
         self._salvages: dict[str, Salvage] = {}
 
@@ -92,7 +111,7 @@ class _Repair:
         if segment_number(name) == 0:
             return False
         # Damaged although it was replaced: not what it holds, but what others know of it is wrong.
-        missed = newest_durable(self._storage) if name in self._salvages else 0
+        missed: i64 = newest_durable(self._storage) if name in self._salvages else 0
         self._replace(name, missed)
         return True
 
@@ -100,21 +119,21 @@ class _Repair:
         aside = next_aside(self._storage.names(), name)
         self._storage.rename(name, aside)
         self._storage.sync_directory()
-        self._out.write(f"kept {self._directory / aside}\n")
+        self._out.write(f"kept {self._where}/{aside}\n")
 
-    def _replace(self, name: str, missed: int = 0) -> None:
+    def _replace(self, name: str, missed: i64 = 0) -> None:
         salvage = repair_segment(self._storage, name, missed)
         known = self._salvages.get(name)
         if known is not None:
             salvage.add(known)
         self._salvages[name] = salvage
         if salvage.kept:
-            self._out.write(f"kept {self._directory / salvage.kept}\n")
+            self._out.write(f"kept {self._where}/{salvage.kept}\n")
         elif salvage.source:
-            source = self._directory / salvage.source
+            source = f"{self._where}/{salvage.source}"
             self._out.write(f"read {source}: a repair was interrupted\n")
-        where = self._directory / name
-        self._out.write(f"wrote {where} with {salvage.batches_count} readable batches\n")
+        written = f"{self._where}/{name}"
+        self._out.write(f"wrote {written} with {salvage.batches_count} readable batches\n")
 
     def recover(self) -> None:
         """Read everything back as a start would; what jobs refer to and is lost is filled in."""

@@ -1,0 +1,168 @@
+"""Trials on a copy of the disk: starts and repairs that are interrupted in a row, and bad sectors.
+
+Nothing of them is part of the run, and they draw from a generator of their own. The copy is what a
+start found. Interrupted starts must end in the same yard as one that was not; damage of one place
+must be refused or cost bodies; and a repair, however often it is cut short, must lead to a start
+with all jobs but those that were hit.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from jobyard.engine.repair import repair_storage
+from jobyard.errors import JournalDamaged, StorageFailed
+from jobyard.journal.segment import HOT
+from sim import checkers
+from sim.state import Violation
+from sim.storage import NEVER, SECTOR, Stopped
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from jobyard.engine.yard import Yard
+    from sim.storage import VirtualDisk
+    from sim.workload import Swarm
+
+# A yard as plain values, the body of a job third in each.
+Dump = Sequence[tuple[object, ...]]
+STARTS_MAX: Final = 4
+CALLS_MAX: Final = 45
+REPAIR_CALLS_MAX: Final = 90
+FLIP: Final = "flip"
+NOISE: Final = "noise"
+UNREADABLE: Final = "unreadable"
+
+
+class Trial:
+    """One copy of a disk on which a start was made, and what a whole start finds on it."""
+
+    def __init__(
+        self,
+        before: VirtualDisk,
+        swarm: Swarm,
+        now_ms: int,
+        rng: Random,
+        dump: Callable[[Yard], Dump],
+    ) -> None:
+        self._before = before
+        self._swarm = swarm
+        self._now_ms = now_ms
+        self._rng = rng
+        self._dump = dump
+
+    def _open(self, disk: VirtualDisk) -> Yard:
+        return checkers.open_copy(disk, self._swarm, self._now_ms)
+
+    def interrupt_starts(self) -> str:
+        """Start again and again, each time cut short by a kill; the last must find the same."""
+        disk = self._before.clone(self._rng)
+        if self._rng.random() < 0.5:
+            # As a process leaves it that ends at a roll: the next segment is begun and empty.
+            self._open(disk).journal.open_segment(HOT, self._swarm.segment_size)
+        whole = disk.clone(self._rng)
+        wanted = self._dump(self._open(whole))
+        calls_count = NEVER - whole.stop_in
+        for _ in range(1 + int(self._rng.random() * STARTS_MAX)):
+            disk.stop_in = int(self._rng.random() * CALLS_MAX)
+            if self._rng.random() < 0.5:
+                # Near its end a start has begun a segment of its own.
+                disk.stop_in = max(0, calls_count - disk.stop_in // 3)
+            try:
+                self._open(disk)
+            except Stopped:
+                disk.disarm()
+        disk.disarm()
+        found = self._dump(self._open(disk))
+        if found != wanted:
+            raise Violation("recovery twice", "interrupted starts lead to another yard")
+        return "starts interrupted in a row"
+
+    def damage_and_repair(self) -> str:
+        """Damage one place of a sealed journal; it must be refused, and repaired in the end."""
+        disk = self._before.clone(self._rng)
+        yard = self._open(disk)
+        yard.journal.close()
+        wanted = self._dump(self._open(disk.clone(self._rng)))
+        ranges = checkers.known_ranges(disk)
+        name, start, end = ranges[int(self._rng.random() * len(ranges))]
+        at = start + int(self._rng.random() * (end - start))
+        what = self._rng.choice((FLIP, NOISE, UNREADABLE))
+        self._damage(disk, what, name, at)
+        story = f"{what} at {at} of {name}"
+        self._check_start(disk.clone(self._rng), wanted, story)
+        text = self._repair(disk, story)
+        disk.disarm()
+        found = self._dump(self._open(disk))
+        if what == FLIP and not _is_same(found, wanted):
+            raise Violation("repair", f"a flipped bit cost more than a body: {story}\n{text}")
+        _check_bodies(found, wanted, story)
+        return f"{what} repaired"
+
+    def _damage(self, disk: VirtualDisk, what: str, name: str, at: int) -> None:
+        view = disk.files[name].view
+        if what == FLIP:
+            view[at] ^= 1 << int(self._rng.random() * 8)
+        else:
+            start = at // SECTOR * SECTOR
+            stop = min(start + SECTOR, len(view))
+            if what == NOISE:
+                view[start:stop] = self._rng.randbytes(stop - start)
+            else:
+                disk.spoil(name, at)
+        disk.files[name].durable = bytearray(view)
+
+    def _check_start(self, disk: VirtualDisk, wanted: Dump, story: str) -> None:
+        """See that a start on damage is refused, or finds all but some bodies."""
+        try:
+            found = self._dump(self._open(disk))
+        except JournalDamaged:
+            return
+        except StorageFailed as error:
+            raise Violation("read error", f"{story} ends the server: {error}") from error
+        if not _is_same(found, wanted):
+            raise Violation("silent damage", story)
+
+    def _repair(self, disk: VirtualDisk, story: str) -> str:
+        """Repair, cut short some times by a kill or a power cut; return what the last time said."""
+        for _ in range(int(self._rng.random() * 4)):
+            disk.stop_in = int(self._rng.random() * REPAIR_CALLS_MAX)
+            try:
+                self._run_repair(disk, story)
+            except Stopped:
+                disk.disarm()
+                if self._rng.random() < 0.5:
+                    disk.cut_power()
+            disk.disarm()
+        return self._run_repair(disk, story)
+
+    def _run_repair(self, disk: VirtualDisk, story: str) -> str:
+        out = io.StringIO()
+        try:
+            is_repaired = repair_storage(disk, "data", self._now_ms, out)
+        except StorageFailed as error:
+            raise Violation("repair", f"{story} ends a repair: {error}") from error
+        if not is_repaired:
+            raise Violation("repair", f"{story} is not repaired: {out.getvalue()}")
+        return out.getvalue()
+
+
+def _is_same(found: Dump, wanted: Dump) -> bool:
+    """Tell whether nothing but bodies, which cannot be read, is different."""
+    if len(found) != len(wanted):
+        return False
+    return all(
+        one == other or (one[:2] == other[:2] and one[2] is None)
+        for one, other in zip(found, wanted, strict=True)
+    )
+
+
+def _check_bodies(found: Dump, wanted: Dump, story: str) -> None:
+    """See that no job has a body that is not its own."""
+    bodies = {repr(one[0]): one[2] for one in wanted if len(one) > 2}
+    for one in found:
+        known = bodies.get(repr(one[0]))
+        if len(one) > 2 and known is not None and one[2] is not None and one[2] != known:
+            raise Violation("silent damage", f"{story}: {one[0]} has another body")
