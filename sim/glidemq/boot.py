@@ -9,6 +9,7 @@ from jobyard.sessions.glidemq.entrance import GlidemqEntrance
 from sim.bunqueue.boot import BunBoot
 
 if TYPE_CHECKING:
+    from jobyard.sessions.glidemq.session import GlidemqSession
     from sim.storage import VirtualDisk
     from sim.workload import Swarm
 
@@ -47,3 +48,9 @@ class GlideBoot(BunBoot):
     def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
         super().__init__(swarm, disk, now_ms)
         self.glidemq = GlidemqEntrance(GlidemqDoor(self.yard, Standstill(), now_ms))
+
+    def finish_work(self, session: GlidemqSession, now_ms: int) -> None:
+        """Let a long command come to the end of its work, and of its answer."""
+        while session.is_at_work():
+            self.finish_tasks(now_ms)
+            session.resume(now_ms)

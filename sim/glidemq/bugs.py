@@ -98,8 +98,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.flows",
-                "            return False\n    return True\n",
-                "            return True\n    return True\n",
+                "    return others == (1 if member.state == OPEN else 0)\n",
+                "    return others >= 0\n",
             ),
         ),
     ),
@@ -239,8 +239,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.glide",
-                "    if adding.custom_id and find(yard, queue, adding.custom_id) is not None:\n",
-                "    if adding.custom_id and find(yard, queue, adding.name) is not None:\n",
+                "(adding.is_taken or find(yard, queue, chosen) is not None):\n",
+                "(adding.is_taken or find(yard, queue, adding.name) is not None):\n",
             ),
         ),
     ),

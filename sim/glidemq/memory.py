@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.limits import NEVER_MS
+from jobyard.sessions.glidemq.session import GlidemqSession
 from sim.bunqueue.memory import Snapshot
 from sim.glidemq.network import Reader, pack
 from sim.glidemq.words import key, keys_of
@@ -89,13 +90,11 @@ class Showing:
         self._session.closed(model.now)
 
     def _ask(self, words: list[bytes]) -> Answer:
-        self._session.receive(pack(words), self._now_ms)
-        said = self._session.take_output()
-        # Long answers leave bit by bit.
-        while self._boot.finish_tasks(self._now_ms) or self._session.is_stalled or not said:
-            self._session.resume(self._now_ms)
-            said += self._session.take_output()
-        return Reader(bytes(said)).read()
+        session = self._session
+        assert isinstance(session, GlidemqSession)
+        session.receive(pack(words), self._now_ms)
+        self._boot.finish_work(session, self._now_ms)
+        return Reader(bytes(session.take_output())).read()
 
     def check(self, after: Showing) -> None:
         """See that clients are shown the same after a restart, but for runs."""

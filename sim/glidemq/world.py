@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.journal.segment import BatchHead
 from jobyard.model.job import BLOCKED, LEASED
+from jobyard.sessions.glidemq.session import GlidemqSession
 from sim import checkers
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
@@ -227,7 +228,8 @@ class GlideWorld(BunWorld):
         self._begin()
         line.session.receive(data, self.now_ms())
         real = [ask for ask in arrived if ask.kind not in ECHOED]
-        # Jobs that go so that no more than a count are kept go one by one.
+        # Jobs that go so that no more than a count are kept go one by one, and so may others.
+        is_whole = is_whole and not _is_at_work(line)
         if is_whole and len(real) == 1 and real[0].mode != b"count":
             self._check_whole(real[0], sealed_count, open_size)
         self._acting = line
@@ -263,11 +265,9 @@ class GlideWorld(BunWorld):
 
     def _hear(self) -> None:
         """Compare what RESP clients are told with what the model allows."""
+        self._finish_work()
         model = self.glide
         acting = self._acting
-        while self.boot.finish_tasks(self.now_ms()) and acting is not None:
-            # It may have sent others behind a long command.
-            acting.session.resume(self.now_ms())
         self._set_time()
         model.batch = self._opened
         if self._is_tick:
@@ -291,6 +291,15 @@ class GlideWorld(BunWorld):
         model.settle()
         for ask in self._waiting():
             model.check_waiting(ask)
+
+    def _finish_work(self) -> None:
+        """Let long commands come to the end of their work, and of their answers."""
+        self.boot.finish_tasks(self.now_ms())
+        for line in self.resp_lines:
+            if _is_at_work(line):
+                self.reach("long RESP command")
+                assert isinstance(line.session, GlidemqSession)
+                self.glide_boot.finish_work(line.session, self.now_ms())
 
     def _note_given(self, line: RespLine, answer: Answer) -> None:
         """Note which jobs were given to those who waited in this turn."""
@@ -408,3 +417,10 @@ class GlideFinale(BunFinale):
         read.consumer, read.count, read.number = "last", 900, last.number
         self._ask(last, read)
         return bool(self._glide.glide.of_queue(queue, LEASED))
+
+
+def _is_at_work(line: RespLine) -> bool:
+    """Tell whether a long command of a connection goes on."""
+    session = line.session
+    assert isinstance(session, GlidemqSession)
+    return session.is_at_work()

@@ -510,6 +510,10 @@ class GlidemqSession(Session):
         """Tell whether a command of this connection waits."""
         return self._blocked is not None
 
+    def is_at_work(self) -> bool:
+        """Tell whether a command of this connection waits for nothing but its own long work."""
+        return self._blocked is not None and not self._blocked.may_give_up()
+
     def block(self, blocked: Blocked, until_ms: i64) -> None:
         """Run nothing else until a command that waits is answered."""
         self._blocked = blocked
