@@ -48,19 +48,24 @@ class GlideModel(GlideKeys):
 
     def _add(self, ask: Ask, answer: Answer) -> int:
         ((queue, wish),) = ask.wishes
-        if wish.custom and self.find(queue, wish.custom) is not None:
+        if wish.custom and self._is_taken(queue, wish.custom):
             self.reach("duplicate id")
             self.expect(ask, answer, b"duplicate")
             return 0
         self._entered(ask, queue, wish, answer)
         return self.batch
 
+    def _is_taken(self, queue: str, name: str) -> bool:
+        """Tell whether a job has an id, or a hash without a job does."""
+        key = f"glide:{{{queue}}}:job:{name}".encode()
+        return self.find(queue, name) is not None or self.living(key) is not None
+
     def _entered(self, ask: Ask, queue: str, wish: Wish, answer: object) -> GlideJob:
         """Take in a job that was added."""
         if not isinstance(answer, bytes):
             raise Violation("reply", f"{ask}: {answer!r}")
         name = answer.decode()
-        if self.find(queue, name) is not None or (wish.custom and wish.custom != name):
+        if self._is_taken(queue, name) or (wish.custom and wish.custom != name):
             raise Violation("ids", f"{ask} became {name}")
         place = self.yard.queues.get(queue)
         found = None if place is None else find_job(self.yard, place, name)
@@ -112,7 +117,9 @@ class GlideModel(GlideKeys):
             return False
         if ask.mode == b"simple" or not job.is_scheduled():
             return True
-        if wish.custom and wish.custom != job.id and self.find(queue, wish.custom) is not None:
+        own = f"glide:{{{queue}}}:job:{wish.custom}".encode()
+        is_other = wish.custom != job.id and self._is_taken(queue, wish.custom)
+        if wish.custom and (is_other or self.living(own) is not None):
             return False
         self.reach("debounced")
         self.remove(job)
@@ -120,7 +127,7 @@ class GlideModel(GlideKeys):
 
     def _flow(self, ask: Ask, answer: Answer) -> int:
         customs = [(queue, wish.custom) for queue, wish in ask.wishes if wish.custom]
-        is_taken = any(self.find(queue, name) is not None for queue, name in customs)
+        is_taken = any(self._is_taken(queue, name) for queue, name in customs)
         ids = json.loads(answer) if isinstance(answer, bytes) else answer
         if is_taken or len(set(customs)) < len(customs):
             self.reach("flow refused")

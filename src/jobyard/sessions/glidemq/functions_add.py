@@ -238,7 +238,7 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
         return False
     if mode == b"simple" or not is_scheduled(job):
         return True
-    if adding.custom_id != glide.id_of(job):
+    if adding.is_taken or adding.custom_id != glide.id_of(job):
         # What may not enter replaces nothing.
         try:
             glide.check(call.yard, queue, adding)
