@@ -4,9 +4,14 @@ from typing import final
 
 import pytest
 
+from jobyard import build
 from jobyard.engine.tasks import UNITS_PER_TURN, Starter, Task, Tasks
 from jobyard.errors import Refused, YardFull
 from tests.support.yards import NOW_MS, OpenYard
+
+pytestmark = pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
 
 
 class Counting(Task):
