@@ -195,7 +195,8 @@ class Server:
         door = BunqueueDoor(self._yard, self._surroundings, now_ms)
         door.guard = self._guard
         door.webhooks.allows_private = config.allow_private_webhooks
-        door.tokens = [digest_of(one.encode()) for one in config.auth_token.split(",") if one]
+        tokens = [one.strip() for one in config.auth_token.split(",")]
+        door.tokens = [digest_of(one.encode()) for one in tokens if one]
         door.guards_metrics = config.metrics_auth
         door.requests_max = config.request_limit
         door.window_ms = config.request_window_ms

@@ -278,10 +278,10 @@ def test_an_http_request_is_no_bunqueue_client(site: Site, first: bytes) -> None
 
 def test_a_token_from_a_file_shows_nowhere_and_doors_left_open_are_named(tmp_path: Path) -> None:
     secret = tmp_path / "tokens"
-    secret.write_text("hush-hush\nother\n")
+    secret.write_text("hush-hush, third\nother\n")
     with serving("--auth-token-file", str(secret)) as site:
         assert site.status("GET", "/ping") == 401
-        for token in ("hush-hush", "other"):
+        for token in ("hush-hush", "third", "other"):
             assert site.status("GET", "/ping", f"Authorization: Bearer {token}") == 200
         assert b"hush" not in Path(f"/proc/{site.process.pid}/cmdline").read_bytes()
         [warning] = [line for line in site.process.errors().splitlines() if "password" in line]
