@@ -54,7 +54,6 @@ COLD: Final = (
     "sessions/glidemq/projection_sets.py",
     "sessions/glidemq/projection_streams.py",
     "sessions/glidemq/projection_writes.py",
-    "sessions/glidemq/routines.py",
     "sessions/glidemq/scans.py",
     "sessions/glidemq/strings.py",
     "sessions/glidemq/table.py",
