@@ -209,7 +209,11 @@ class History:
         is_done = self._forget(segments)
         if not is_done or len(self.past) <= self.past_max or not self.segments:
             return is_done
-        self.leave(self.segments[0])
+        first = self.segments[0]
+        if not first.is_sealed and first.next_record <= self.floor:
+            # All that is written has left; the rest is on its way.
+            return True
+        self.leave(first)
         return False
 
     def _forget(self, segments: dict[int, Segment]) -> bool:

@@ -258,6 +258,9 @@ class Journal(Batches):
         if self.history.is_on and segment != 0:
             name = PastName(queue.number, queue.name, queue.told_seq(), self.next_record())
             self.history.retire(name, self.segments[segment])
+            if len(self.history.past) > self.history.past_max:
+                # Not left to compaction, which looks now and then: they may come faster than that.
+                self.history.forget_names(self.segments)
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
         """Remember a value under a key, in place of the one before; YardFull on a full disk."""
