@@ -143,11 +143,11 @@ class _Repair:
         for segment in segments_of(storage):
             if segment.name not in torn:
                 damaged = damaged_long_bodies(storage, segment)
-                self._out.writelines(
-                    f"{segment.name} at offset {offset}: a long body is damaged; "
-                    f"its job will be buried when its turn comes\n"
-                    for offset in damaged
-                )
+                for offset in damaged:
+                    self._out.write(
+                        f"{segment.name} at offset {offset}: a long body is damaged; "
+                        f"its job will be buried when its turn comes\n"
+                    )
                 if damaged:
                     self._replace(segment.name)
         if gaps.queues or gaps.policies:
@@ -163,10 +163,12 @@ class _Repair:
         bits = sum(len(one.corrected) for one in salvages)
         if bits:
             out.write(f"corrected {bits} flipped bit{'s' if bits > 1 else ''}\n")
-        out.writelines(f"named {queue.name}: its old name is lost\n" for queue in gaps.queues)
+        out.writelines([f"named {queue.name}: its old name is lost\n" for queue in gaps.queues])
         out.writelines(
-            f"{policy.jobs_count} jobs have default options now: theirs are lost\n"
-            for policy in gaps.policies
+            [
+                f"{policy.jobs_count} jobs have default options now: theirs are lost\n"
+                for policy in gaps.policies
+            ]
         )
         lost_bytes = sum(one.lost_bytes for one in salvages)
         if lost_bytes:
