@@ -174,6 +174,7 @@ def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
     """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
     job = named_job(session, request.fields)
     refuse_unless_active(job)
+    _check_token(session, job, request.fields)
     delay_ms = options.needed(request.fields, b"delay", 0, options.YEAR_MS)
     _delay_active(session, job, delay_ms, request)
     return {}
