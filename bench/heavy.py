@@ -159,6 +159,18 @@ def _push_at_once(doors: Doors) -> None:
     doors.command("PUSHB", queue="q", jobs=[{"data": 1, "delay": 60_000}] * count)
 
 
+_later = _jobs(delay=3_600_000)
+
+
+def _key(part: str, command: str, *words: str) -> Act:
+    return lambda doors: doors.resp(command, f"glide:{{q}}:{part}", *words)
+
+
+def _drain(doors: Doors) -> None:
+    keys = [f"glide:{{q}}:{part}" for part in ("stream", "scheduled", "events", "id")]
+    doors.resp("FCALL", "glidemq_drain", "4", *keys, "0", "workers")
+
+
 HEAVY: Final = (
     Heavy("Drain", _jobs(), _command("Drain")),
     Heavy("Obliterate", _jobs(), _command("Obliterate")),
@@ -175,4 +187,18 @@ HEAVY: Final = (
     Heavy("topics", Doors.spread, lambda doors: doors.request("GET", "/v0/topics?page_size=1000")),
     Heavy("events", Doors.spread, _listen),
     Heavy("routers", _route, _write_routed),
+    Heavy("XRANGE", _jobs(), _key("stream", "XRANGE", "-", "+")),
+    Heavy("XTRIM", _jobs(), _key("stream", "XTRIM", "MAXLEN", "10")),
+    Heavy("DEL-stream", _jobs(), _key("stream", "DEL")),
+    Heavy("glidemq_drain", _jobs(), _drain),
+    Heavy("ZRANGE-page", _later, _key("scheduled", "ZRANGE", "0", "10")),
+    Heavy("ZRANGE", _later, _key("scheduled", "ZRANGE", "0", "-1")),
+    Heavy("ZCOUNT", _later, _key("scheduled", "ZCOUNT", "1", "+inf")),
+    Heavy(
+        "ZRANGEBYSCORE", _later, _key("scheduled", "ZRANGEBYSCORE", "1", "+inf", "LIMIT", "9", "9")
+    ),
+    Heavy("DEL-scheduled", _later, _key("scheduled", "DEL")),
+    Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
+    Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),
+    Heavy("DBSIZE", Doors.spread, lambda doors: doors.resp("DBSIZE")),
 )
