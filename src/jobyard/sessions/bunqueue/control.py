@@ -74,9 +74,9 @@ from jobyard.sessions.bunqueue.query import (
 )
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import IdList, created_ms, state_text
+from jobyard.sessions.bunqueue.shape import LongList, created_ms, state_text
 from jobyard.wire.msgpack_read import Fields
-from jobyard.wire.msgpack_write import Raw, encode
+from jobyard.wire.msgpack_write import encode
 from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
 from jobyard.wire.payload import to_json, to_raw
 
@@ -293,7 +293,7 @@ def tell_paused(session: BunqueueSession, request: Request) -> Answer:
 def list_queues(session: BunqueueSession, request: Request) -> Answer | None:
     """List the queues that hold a job or for which something is set."""
     rows = Rows(session.yard, _queue_row, request.now_ms)
-    return session.begin(request, rows, lambda: {"queues": rows.rows})
+    return session.begin(request, rows, lambda: {"queues": rows.rows.value()})
 
 
 def _queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
@@ -324,7 +324,7 @@ class Rows(Task):
         self._names.reverse()
         self._row_of: RowOf = row_of
         self._now_ms: i64 = now_ms
-        self.rows: list[object] = []
+        self.rows = LongList()
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
         """Tell of some."""
@@ -333,7 +333,7 @@ class Rows(Task):
             queue = self._yard.queues.get(self._names.pop())
             done += ROW_UNITS
             if queue is not None and is_listed(queue):
-                self.rows.append(Raw(encode(self._row_of(queue, self._now_ms))))
+                self.rows.add(encode(self._row_of(queue, self._now_ms)))
         return done
 
 
@@ -381,8 +381,8 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
         lambda job: _age_from(session.door, job) <= until_ms,
         limit,
     )
-    ids = IdList()
-    clearing.tell = ids.add
+    ids = LongList()
+    clearing.tell = ids.add_id
     return session.begin(
         request, clearing, lambda: {"count": int(clearing.count), "ids": ids.value()}
     )

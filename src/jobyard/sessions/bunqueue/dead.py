@@ -33,14 +33,14 @@ from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import job_value
+from jobyard.sessions.bunqueue.shape import LongList, job_value
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw, encode
 
 # One answer tells no more than this, whatever was asked: it must fit into a frame, twice.
 ENTRIES_MAX: Final = 10_000
-ANSWER_BYTES_MAX: Final = 24 << 20
+ANSWER_BYTES_MAX: Final = 3 << 20
 
 YEAR_MS: Final = 365 * DAY_MS
 COUNT_MAX: Final = 1_000_000_000
@@ -194,18 +194,20 @@ class Listed(RestAct):
 
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
-        self.jobs: list[object] = []
-        self.entries: list[object] = []
-        self._size: i64 = 0
+        self.jobs = LongList()
+        self.entries = LongList()
+
+    def answer(self) -> Answer:
+        """Return what was listed."""
+        return {"jobs": self.jobs.value(), "entries": self.entries.value()}
 
     def do(self, outcome: Outcome, now_ms: i64) -> bool:  # noqa: ARG002  it only looks
         """List one."""
         job = job_value(self._door, outcome.job)
-        self._size += len(job.data)
-        if self.jobs and self._size > ANSWER_BYTES_MAX:
+        if self.jobs.count > 0 and self.jobs.size() + len(job.data) > ANSWER_BYTES_MAX:
             return False
-        self.jobs.append(job)
-        self.entries.append(Raw(encode(entry_value(self._door, outcome, job))))
+        self.jobs.add(job.data)
+        self.entries.add(encode(entry_value(self._door, outcome, job)))
         return True
 
 
@@ -219,7 +221,7 @@ def dlq(session: BunqueueSession, request: Request) -> Answer | None:
         return {"jobs": [], "entries": []}
     work = choice.walk(session.door, queue, request.now_ms, listed)
     work.is_reading = True
-    return session.begin(request, work, lambda: {"jobs": listed.jobs, "entries": listed.entries})
+    return session.begin(request, work, listed.answer)
 
 
 @final

@@ -28,12 +28,13 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import named_job
-from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.sessions.bunqueue.door import Answer, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import (
+    LongList,
     job_value,
     result_of,
     shown_priority,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 LIST_LIMIT_DEFAULT: Final = 100
 NUMBER_MAX: Final = (1 << 53) - 1
-# A page ends early rather than make a frame that no client may receive.
-LIST_SIZE_MAX: Final = 16 << 20
 # Jobs of a long queue that are looked at together; what it takes to show one, in such looks.
 LOOKED_AT: Final = 256
 SHOW_UNITS: Final = 8
@@ -155,11 +154,12 @@ class Page(Task):
     """
 
     def __init__(
-        self, door: BunqueueDoor, queue: Queue, choice: Choice, offset: i64, limit: i64
+        self, session: BunqueueSession, queue: Queue, choice: Choice, offset: i64, limit: i64
     ) -> None:
         super().__init__()
         self.is_reading = True
-        self._door = door
+        self._door = session.door
+        self._size_max: i64 = session.page_bytes
         self._choice = choice
         self._offset: i64 = offset
         # As many as there are: so the search ends with the last of them.
@@ -169,8 +169,7 @@ class Page(Task):
         self._cursor: i64 = 0
         self._found: list[Job] = []
         self._oldest_first: bool = True
-        self.shown: list[object] = []
-        self._size: i64 = 0
+        self.shown = LongList()
 
     def start(self, *, oldest_first: bool) -> None:
         """Begin with the oldest, or with the newest."""
@@ -196,12 +195,11 @@ class Page(Task):
                 self._offset -= 1
                 continue
             self._left -= 1
-            value = job_value(self._door, job)
-            self._size += len(value.data)
-            if self._size > LIST_SIZE_MAX and self.shown:
+            value = job_value(self._door, job).data
+            if self.shown.count > 0 and self.shown.size() + len(value) > self._size_max:
                 self._left = 0
                 break
-            self.shown.append(value)
+            self.shown.add(value)
             done += SHOW_UNITS
         return done
 
@@ -231,9 +229,9 @@ def get_jobs(session: BunqueueSession, request: Request) -> Answer | None:
     queue = session.yard.queues.get(name)
     if queue is None:
         return {"jobs": []}
-    listed = Page(session.door, queue, chosen(queue, words, request.now_ms), offset, limit)
+    listed = Page(session, queue, chosen(queue, words, request.now_ms), offset, limit)
     listed.start(oldest_first=not fields.is_false(b"asc"))
-    return session.begin(request, listed, lambda: {"jobs": listed.shown})
+    return session.begin(request, listed, lambda: {"jobs": listed.shown.value()})
 
 
 def state_words(fields: Fields) -> list[str] | None:

@@ -41,6 +41,7 @@ from jobyard.wire.msgpack_write import (
 )
 
 FRAME_SIZE_MAX: Final = 64 << 20
+PAGE_BYTES_MAX: Final = 6 << 20
 # Commands of one connection that may wait at a time.
 WAITING_MAX: Final = 50
 
@@ -94,6 +95,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         # A connection to the bunqueue door.
         self.is_counted: bool = False
         self.is_limited: bool = True
+        # A page of jobs ends early rather than be longer.
+        self.page_bytes: i64 = PAGE_BYTES_MAX
         self.plain_terms: Terms = PLAIN_TERMS
         # Those of the last pull with an owner; a worker says the same every time.
         self.owned_terms: Terms | None = None

@@ -465,21 +465,30 @@ def write_event(out: BytesWriter, door: BunqueueDoor, event: Event) -> None:
 
 
 @final
-class IdList:
-    """The ids of jobs, written as they come: there may be a million."""
+class LongList:
+    """A list whose items are written as they come: there may be a million."""
 
     def __init__(self) -> None:
-        self._count: i64 = 0
-        self._ids = BytesWriter()
+        self.count: i64 = 0
+        self._items = BytesWriter()
 
-    def add(self, job: Job) -> None:
-        """Add one."""
-        self._count += 1
-        write_ascii(self._ids, id_bytes(job))
+    def size(self) -> i64:
+        """Return what the items weigh."""
+        return len(self._items)
+
+    def add(self, value: bytes) -> None:
+        """Add a value that is MessagePack already."""
+        self.count += 1
+        self._items.write(value)
+
+    def add_id(self, job: Job) -> None:
+        """Add the id of a job."""
+        self.count += 1
+        write_ascii(self._items, id_bytes(job))
 
     def value(self) -> Raw:
-        """Return all of them."""
+        """Return the list."""
         out = BytesWriter()
-        write_array(out, self._count)
-        out.write(self._ids.getvalue())
+        write_array(out, self.count)
+        out.write(self._items.getvalue())
         return Raw(out.getvalue())
