@@ -146,9 +146,6 @@ def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
     now_ms = max(yard.now_ms, call.now_ms)
     call.events.tell(queue, event, number(count), [], now_ms)
     if yard.queues.get(queue.name) is queue:
-        if queue.first_link is not None:
-            # Jobs that are gone may have held up others.
-            offer(yard, queue, now_ms)
         drop_if_idle(yard, queue)
 
 
@@ -177,6 +174,9 @@ def drain(call: Fcall) -> None:
         job_id = glide.id_bytes(job)
         erase(yard, job, now_ms)
         _drop_beside(yard, place, job_id, now_ms)
+        if queue.first_link is not None:
+            # It may have held up others of its key, for whom somebody waits.
+            offer(yard, queue, now_ms)
         return True
 
     treat = Treat(call.events, RosterGather(queue, waits), remove)
