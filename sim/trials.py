@@ -24,7 +24,7 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.extra import RESULT_LOST
 from jobyard.model.job import BEANSTALK, BUNQUEUE, DONE, MSGPACK, RAW, Job
-from jobyard.model.queue import Holder, Lease, Queue, Terms
+from jobyard.model.queue import Lease, Queue, Terms
 from jobyard.model.topic import QUEUE, TopicConfig
 from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.sessions.beanstalk.session import BeanstalkSession
@@ -87,7 +87,7 @@ class Trial:
         """Fill the disk, end and claim jobs; return what came of it."""
         queue = open_queue(self.yard, NAME)
         jobs = [self._put(queue, b"data") for _ in range(JOBS)]
-        book = self.yard.new_book(Holder())
+        book = node_book(self.yard, "worker")
         for _ in jobs:
             take(self.yard, [queue], book, _BUN_TERMS, self._now_ms)
         topic = self._topic()
@@ -195,7 +195,7 @@ class Trial:
             raise Violation("silent damage", "a glide-mq client is not told")
         if self.yard.journal.damages.count() != 2:
             raise Violation("silent damage", "the log is not told")
-        book = self.yard.new_book(Holder())
+        book = node_book(self.yard, "worker")
         for job in (plain, other):
             lease = take(self.yard, [job.queue], book, TERMS, self._now_ms)
             if lease is not None and lease.job in (plain, other):
