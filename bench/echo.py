@@ -23,10 +23,15 @@ CONNECTIONS_MAX: Final = 1000
 INSERTED: Final = b"INSERTED 1234567\r\n"
 RESERVED: Final = b"RESERVED 1234567 100\r\n" + b"x" * 100 + b"\r\n"
 DELETED: Final = b"DELETED\r\n"
+# Nothing is ever appended to it.
+JOURNAL: Final = Journal(None, 1 << 20, ids_ahead=False)
 
 
 class Echo(Session):
     """A session that holds nothing back and keeps nothing."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(peer, JOURNAL)
 
     def resume(self, now_ms: i64) -> None:
         """Nothing is ever held back."""
@@ -72,8 +77,7 @@ class LineEntrance(Entrance):
 
 def serve(door: str, entrance: Entrance) -> None:
     """Serve on the yard's loop until killed."""
-    journal = Journal(None, 1 << 20, ids_ahead=False)
-    yard = Yard(journal, Bodies(journal, 1 << 20))
+    yard = Yard(JOURNAL, Bodies(JOURNAL, 1 << 20))
     loop = HotLoop(Turns(yard, None, None), Gate(), Clock(), CONNECTIONS_MAX)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     loop.listen(listener, entrance)
