@@ -39,7 +39,10 @@ SCAN: Final = 3
 
 @final
 class Texts(Pieces):
-    """Texts, as an array, a set, the fields of a map, or all that a scan has to tell."""
+    """Texts, as an array, a set, the fields of a map, or all that a scan has to tell.
+
+    The list is its own, to be used up.
+    """
 
     def __init__(self, texts: list[bytes], shape: i64, proto: i64) -> None:
         super().__init__(len(texts))
@@ -60,8 +63,9 @@ class Texts(Pieces):
             write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one."""
+        """Write one, and let it go: to free very many at the end would take its time."""
         write_bulk(out, self._texts[at])
+        self._texts[at] = b""
 
 
 @final
