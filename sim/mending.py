@@ -9,6 +9,7 @@ with all jobs but those that were hit.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,10 @@ REPAIR_CALLS_MAX: Final = 90
 FLIP: Final = "flip"
 NOISE: Final = "noise"
 UNREADABLE: Final = "unreadable"
+# A repair that was cut short may have replaced a file and not come to tell what that cost.
+UNTOLD: Final = "(cut short)\n"
+OLDER: Final = re.compile(r"^\d+ jobs? may have an older body: (.*)$", re.MULTILINE)
+OLDER_MAX: Final = re.compile(r"^up to (\d+) jobs may have an older body", re.MULTILINE)
 
 
 class Trial:
@@ -98,7 +103,7 @@ class Trial:
         found = self._dump(self._open(disk))
         if what == FLIP and not _is_same(found, wanted):
             raise Violation("repair", f"a flipped bit cost more than a body: {story}\n{text}")
-        _check_bodies(found, wanted, story)
+        self._check_bodies(_changed_bodies(found, wanted), text, story)
         return f"{what} repaired"
 
     def _damage(self, disk: VirtualDisk, what: str, name: str, at: int) -> None:
@@ -126,17 +131,31 @@ class Trial:
             raise Violation("silent damage", story)
 
     def _repair(self, disk: VirtualDisk, story: str) -> str:
-        """Repair, cut short some times by a kill or a power cut; return what the last time said."""
+        """Repair, cut short some times by a kill or a power cut; return what was said."""
+        text = ""
         for _ in range(int(self._rng.random() * 4)):
             disk.stop_in = int(self._rng.random() * REPAIR_CALLS_MAX)
             try:
-                self._run_repair(disk, story)
+                text += self._run_repair(disk, story)
             except Stopped:
+                text += UNTOLD
                 disk.disarm()
                 if self._rng.random() < 0.5:
                     disk.cut_power()
             disk.disarm()
-        return self._run_repair(disk, story)
+        return text + self._run_repair(disk, story)
+
+    def _check_bodies(self, changed: list[tuple[object, object]], text: str, story: str) -> None:
+        """See that a job whose new body was hit has an older one, and that this is told."""
+        ids = {each for line in OLDER.findall(text) for each in line.split(", ")}
+        untold = [job for job, _ in changed if str(job) not in ids]
+        told_max = sum(int(number) for number in OLDER_MAX.findall(text))
+        if len(untold) > told_max and UNTOLD not in text:
+            raise Violation("silent damage", f"{story}: {untold} have older bodies\n{text}")
+        for job, body in changed:
+            assert isinstance(body, bytes)
+            if not any(body in file.view for file in self._before.files.values()):
+                raise Violation("silent damage", f"{story}: {job} has another body\n{text}")
 
     def _run_repair(self, disk: VirtualDisk, story: str) -> str:
         out = io.StringIO()
@@ -159,10 +178,12 @@ def _is_same(found: Dump, wanted: Dump) -> bool:
     )
 
 
-def _check_bodies(found: Dump, wanted: Dump, story: str) -> None:
-    """See that no job has a body that is not its own."""
+def _changed_bodies(found: Dump, wanted: Dump) -> list[tuple[object, object]]:
+    """Return the jobs that have another body than they should, and that body."""
     bodies = {repr(one[0]): one[2] for one in wanted if len(one) > 2}
+    changed: list[tuple[object, object]] = []
     for one in found:
         known = bodies.get(repr(one[0]))
         if len(one) > 2 and known is not None and one[2] is not None and one[2] != known:
-            raise Violation("silent damage", f"{story}: {one[0]} has another body")
+            changed.append((one[0], one[2]))
+    return changed

@@ -1,6 +1,7 @@
 """A repair that loses what jobs refer to, that is interrupted, and that has no room."""
 
 import io
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -8,9 +9,12 @@ from random import Random
 
 import pytest
 
+from jobyard.engine.move import set_body
 from jobyard.engine.repair import repair_storage
 from jobyard.errors import JournalDamaged, StorageFull
+from jobyard.journal.record import MOVED_SIZE
 from jobyard.journal.segment import segment_number
+from jobyard.model.job import RAW
 from jobyard.model.policy import Policy
 from jobyard.server.data import EXIT_FAILED, repair
 from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
@@ -69,6 +73,29 @@ def two_families() -> MemoryStorage:
         site.journal.append_clean()
         site.journal.close()
     return storage
+
+
+# -- bodies that were replaced -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["record", "batch"])
+def test_a_job_that_is_back_with_the_body_of_before_is_told(lost: str) -> None:
+    storage = MemoryStorage()
+    site = started(storage)
+    job = site.enter(b"first", "q", policy=asked(1))
+    site.commit()
+    set_body(site.yard, job, b"second" * 300, RAW, site.now_ms)
+    site.commit()
+    site.journal.append_clean()
+    site.journal.close()
+    name, at = place_of(storage, b"second")
+    # The body reaches over some sectors; what describes the batch lies before the record.
+    storage.spoil(name, at + 1024 if lost == "record" else at - MOVED_SIZE - 1)
+    told = mended(storage)
+    if lost == "record":
+        assert f"1 job may have an older body: {job.id}\n" in told
+    else:
+        assert re.search(r"^up to \d+ jobs may have an older body", told, re.MULTILINE), told
 
 
 # -- what jobs refer to ------------------------------------------------------------------------

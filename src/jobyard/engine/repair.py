@@ -181,7 +181,22 @@ class _Repair:
         back_max = sum(one.back_max for one in salvages)
         if back_max:
             out.write(f"up to {back_max} finished jobs may be back: what ended them is lost\n")
+        out.write(self._older(yard))
         out.write(f"{yard.jobs.count} jobs can be served\n")
+
+    def _older(self, yard: Yard) -> str:
+        """Return which jobs may have a body that was replaced, for the new one is lost."""
+        salvages = self._salvages.values()
+        older = {job_id for one in salvages for job_id in one.older_jobs}
+        older = {job_id for job_id in older if yard.jobs.get(job_id) is not None}
+        text = ""
+        if older:
+            jobs = "job" if len(older) == 1 else "jobs"
+            text += f"{len(older)} {jobs} may have an older body: {_listed(sorted(older))}\n"
+        older_max = sum(one.older_max for one in salvages)
+        if older_max:
+            text += f"up to {older_max} jobs may have an older body: what replaced it is lost\n"
+        return text
 
     def _losses(self, yard: Yard, gaps: Gaps) -> str:
         """Return the jobs that are lost, by queue where that is known."""

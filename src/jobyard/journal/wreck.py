@@ -23,6 +23,7 @@ from jobyard.journal.record import (
     KIND_MOVED,
     KIND_NOTE,
     KIND_PUT,
+    MOVED_SIZE,
     NOTE_SIZE,
     write_gone,
 )
@@ -67,6 +68,10 @@ class Salvage:
         # Finished jobs that come back for sure, and the most that may come back beside them.
         self.back_jobs: set[int] = set()
         self.back_max: i64 = 0
+        # Jobs whose bases were copies or had new bodies: an older base may stand for them now. And
+        # the most that are in the same case beside them.
+        self.older_jobs: set[int] = set()
+        self.older_max: i64 = 0
         # Up to where ids were given before the next batch, and whether some are not accounted for.
         self._next_id: i64 = 0
         self._has_gap: bool = False
@@ -78,6 +83,8 @@ class Salvage:
         self.lost_jobs.update(earlier.lost_jobs)
         self.back_jobs |= earlier.back_jobs
         self.back_max += earlier.back_max
+        self.older_jobs |= earlier.older_jobs
+        self.older_max += earlier.older_max
 
     def note_ids(self, records: bytes, head: BatchHead) -> None:
         """Find out by their ids which jobs are lost between the batch before and this one."""
@@ -108,6 +115,7 @@ class Salvage:
         self._has_gap = True
         self.lost_bytes += size
         self.back_max += size // GONE_SIZE
+        self.older_max += size // MOVED_SIZE
 
     def note_end(self, storage: Storage, segment: Segment, offset: i64) -> None:
         """Note what is lost where no batch follows: nothing, unless one was begun there."""
@@ -333,9 +341,13 @@ class _Records:
             if kind in (KIND_PUT, KIND_MOVED):
                 queue = int(read_i32_le(records, pos + 16)) if whole >= _WITH_BASE else 0
                 salvage.lost_jobs[number] = queue
+                if kind == KIND_MOVED:
+                    salvage.older_jobs.add(number)
             elif is_end or (kind == KIND_END and records[pos + 2] == DONE):
                 salvage.back_jobs.add(number)
         elif kind in (KIND_END, KIND_GONE):
             salvage.back_max += 1
+        elif kind == KIND_MOVED:
+            salvage.older_max += 1
         # Records are numbered through: one that says nothing takes the place of this.
         self._out.write(NOTHING)

@@ -6,6 +6,7 @@ from jobyard.journal.reader import Reader
 from jobyard.journal.record import (
     GONE_SIZE,
     KIND_GONE,
+    KIND_MOVED,
     KIND_NOTE,
     KIND_PUT,
     REMOVED,
@@ -110,6 +111,16 @@ def test_a_base_that_is_hit_is_told_by_its_id_and_queue() -> None:
     found = kinds(storage, segment)
     assert found[0] == (KIND_NOTE, 0), "records are numbered through"
     assert len(found) == 41
+
+
+def test_a_new_body_that_is_hit_is_told_for_an_older_one_may_stand_for_it() -> None:
+    moved = bytes([KIND_MOVED, 0, 0, 0]) + (900).to_bytes(4, "little")
+    moved += (17).to_bytes(8, "little") + (4).to_bytes(4, "little") + (820).to_bytes(4, "little")
+    storage, segment = written(moved + bytes(900 - len(moved)) + deaths(40))
+    storage.write(segment.name, 512, b"noise")
+    salvage = repair_segment(storage, segment.name)
+    assert salvage.older_jobs == {17}
+    assert salvage.older_max == 0
 
 
 def test_a_bit_of_the_header_or_the_sums_or_the_seal_is_put_right() -> None:
