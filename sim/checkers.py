@@ -351,6 +351,10 @@ def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None
         # those who use them.
         if queue.jobs_count() == 0 and queue.segment != 0 and fresh.queues.get(queue.name) is None:
             counted[int(queue.segment)] -= int(queue_bytes(queue))
+    for grave in yard.condemned.values():
+        # It has its name until the last of its jobs is freed, which a start does at once.
+        if grave.segment != 0:
+            counted[int(grave.segment)] -= int(queue_bytes(grave))
     found = {n: int(s.live) for n, s in journal.segments.items()}
     for name, queue in fresh.queues.items():
         known = yard.queues.get(name)

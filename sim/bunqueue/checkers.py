@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobyard.engine.lists import ALL_STATES, jobs_in
 from jobyard.engine.names import glide_key
 from jobyard.model.extra import OPEN
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
@@ -162,7 +163,9 @@ def _check_members(yard: Yard, jobs: list[Job]) -> None:
 
 
 def _check_policies(yard: Yard, jobs: list[Job]) -> None:
+    # Those of emptied queues count until they are freed.
+    left = [job for grave in yard.condemned.values() for job in jobs_in(grave, ALL_STATES)]
     for policy in yard.policies.values():
-        count = sum(1 for job in jobs if job.policy is policy)
+        count = sum(1 for job in [*jobs, *left] if job.policy is policy)
         if count != int(policy.jobs_count):
             raise Violation("counters", f"policy {policy.number}: {policy.jobs_count}, not {count}")

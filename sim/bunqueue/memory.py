@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from jobyard.engine.yard import due_stamp
-from jobyard.model.entry import POLICY, WRITE
+from jobyard.model.entry import CONDEMNED, POLICY, WRITE
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
 from jobyard.model.rules import DEFAULTS
 from jobyard.model.shelves import STAGED
@@ -121,7 +121,9 @@ class Snapshot:
     def __init__(self, yard: Yard, bodies: dict[int, bytes]) -> None:
         self.jobs = {int(job.id): facts_of(job) for job in yard.jobs.all()}
         self.bodies = bodies
-        self.entries = entries_of(yard)
+        # A start frees the jobs of emptied queues that are left, and then drops the entry for them.
+        entries = entries_of(yard)
+        self.entries = {key: entries[key] for key in entries if key[0] != CONDEMNED}
         self.tables = tables_of(yard)
 
 

@@ -310,13 +310,16 @@ class BunWorld(World):
         self, line: BunConnection | None, ask: Ask | None, also: Callable[[], None] | None
     ) -> None:
         """Compare what was said with what the model allows."""
-        self.boot.finish_tasks(self.now_ms())
+        journal = self.boot.journal
+        has_recorded = int(journal.records_count) > self._records
+        # Jobs that are gone for everybody are freed beside commands: no answer rests on that.
+        if self.boot.finish_tasks(self.now_ms()):
+            has_recorded = int(journal.records_count) > self._records
+        self._has_recorded = has_recorded
         self._is_changed = True
         self._note_refusals()
         stirred = list(self.boot.stirred)
         self.boot.stirred.clear()
-        journal = self.boot.journal
-        self._has_recorded = int(journal.records_count) > self._records
         self.bun.now = self.now_ms()
         if also is not None:
             also()

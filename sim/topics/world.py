@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from jobyard.engine.tasks import FIRST_UNITS, UNITS_PER_TURN
 from sim.bunqueue.memory import Snapshot
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.state import Violation
@@ -65,6 +66,7 @@ class TopicsWorld(BunWorld):
         self._is_clean = False
         self._has_failed = False
         self._starts_count = 0
+        self._makes_router = False
         # The newest seq of each log that any client was told of, by its name and incarnation.
         self._disclosed: dict[tuple[str, int], int] = {}
 
@@ -181,12 +183,28 @@ class TopicsWorld(BunWorld):
         line.close(self.now_ms())
         self._end(None, None, None)
 
+    def _begin(self) -> None:
+        self._let_routers_keep_up()
+        super()._begin()
+
+    def _let_routers_keep_up(self) -> None:
+        """Let work be long only where no router is: to the model, these copy at once.
+
+        A late one does not pass on what its source lets go of meanwhile.
+        """
+        tasks = self.boot.yard.tasks
+        if self.swarm.units_per_turn:
+            is_routed = self._makes_router or bool(self.topics.routers)
+            tasks.units_per_turn = UNITS_PER_TURN if is_routed else self.swarm.units_per_turn
+            tasks.first_units = FIRST_UNITS if is_routed else 1
+
     def request(self, line: HttpLine, asks: list[Ask]) -> None:
         """Let requests arrive, in one piece or in two."""
         data = b"".join(ask.request() for ask in asks)
         for ask in asks:
             self.note(f"{line.number}< {ask!r}")
         line.asked += asks
+        self._makes_router = any(ask.verb == "router" for ask in asks)
         self._begin()
         cut = int(self.rng3.random() * len(data)) if self.rng3.random() < 0.1 else 0
         if cut:
