@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 from zlib import crc32
 
+from jobyard.engine.lists import ALL_STATES, jobs_in
 from jobyard.engine.replay import open_yard, replay_all
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged
@@ -102,7 +103,9 @@ def check_heap(heap: Heap, name: str) -> None:
 def kept_bytes(yard: Yard) -> int:
     """Return how many bytes of bodies and results are in memory."""
     kept = 0
-    for job in yard.jobs.all():
+    # Those of emptied queues count until they are freed.
+    left = [job for grave in yard.condemned.values() for job in jobs_in(grave, ALL_STATES)]
+    for job in [*yard.jobs.all(), *left]:
         kept += int(job.size) if job.body is not None else 0
         outcome = None if job.extra is None else job.extra.outcome
         kept += 0 if outcome is None else len(outcome.result)
