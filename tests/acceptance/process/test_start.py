@@ -199,7 +199,7 @@ def test_a_damaged_long_body_is_buried_and_never_delivered(yard: Yard) -> None:
     yard.flags = (*yard.flags, "--body-memory", "0")
     yard.start()
     with contextlib.closing(yard.connect()) as peer:
-        assert peer.ask(b"peek %d" % bad) == b"NOT_FOUND\r\n"
+        assert peer.ask(b"peek %d" % bad) == b"INTERNAL_ERROR\r\n"
         assert peer.ask(b"reserve").startswith(b"RESERVED %d " % good)
         assert b"state: buried\n" in peer.ask(b"stats-job %d" % bad)
         assert peer.ask(b"delete %d" % bad) == b"DELETED\r\n"

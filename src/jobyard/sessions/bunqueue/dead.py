@@ -40,7 +40,7 @@ from jobyard.wire.msgpack_write import Raw, encode
 
 # One answer tells no more than this, whatever was asked: it must fit into a frame, twice.
 ENTRIES_MAX: Final = 10_000
-ANSWER_BYTES_MAX: Final = 3 << 20
+ANSWER_BYTES_MAX: Final = 24 << 20
 
 YEAR_MS: Final = 365 * DAY_MS
 COUNT_MAX: Final = 1_000_000_000

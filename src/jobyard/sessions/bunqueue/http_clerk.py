@@ -26,8 +26,6 @@ from jobyard.wire.payload import NO_JSON, parse_request, to_json
 POOL_MAX: Final = 16
 # A longer answer is shown in slices.
 JSON_AT_ONCE: Final = 64 << 10
-# Less than over TCP: it becomes JSON, which is longer, and is put together once more.
-PAGE_BYTES_MAX: Final = 2 << 20
 # How an answer begins that is no refusal.
 _OK: Final = b"\xa2ok\xc3"
 SHUTTING_DOWN: Final = "Server is shutting down"
@@ -146,7 +144,6 @@ class Clerk(Peer):
         # Whoever asks was let in already, and is counted where they were.
         self.session.is_known = True
         self.session.is_limited = False
-        self.session.page_bytes = PAGE_BYTES_MAX
         self.session.worker_ids = worker_ids
         self.errand: Errand | None = None
 

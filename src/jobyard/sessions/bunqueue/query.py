@@ -32,7 +32,7 @@ from jobyard.sessions.bunqueue.door import Answer, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.sessions.bunqueue.request import Request
-from jobyard.sessions.bunqueue.session import BunqueueSession
+from jobyard.sessions.bunqueue.session import PAGE_BYTES_MAX, BunqueueSession
 from jobyard.sessions.bunqueue.shape import (
     LongList,
     job_value,
@@ -159,7 +159,6 @@ class Page(Task):
         super().__init__()
         self.is_reading = True
         self._door = session.door
-        self._size_max: i64 = session.page_bytes
         self._choice = choice
         self._offset: i64 = offset
         # As many as there are: so the search ends with the last of them.
@@ -196,7 +195,7 @@ class Page(Task):
                 continue
             self._left -= 1
             value = job_value(self._door, job).data
-            if self.shown.count > 0 and self.shown.size() + len(value) > self._size_max:
+            if self.shown.count > 0 and self.shown.size() + len(value) > PAGE_BYTES_MAX:
                 self._left = 0
                 break
             self.shown.add(value)

@@ -41,7 +41,8 @@ from jobyard.wire.msgpack_write import (
 )
 
 FRAME_SIZE_MAX: Final = 64 << 20
-PAGE_BYTES_MAX: Final = 6 << 20
+# Less than a frame: a page of jobs is not all that is in it.
+PAGE_BYTES_MAX: Final = 48 << 20
 # Commands of one connection that may wait at a time.
 WAITING_MAX: Final = 50
 
@@ -96,7 +97,6 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.is_counted: bool = False
         self.is_limited: bool = True
         # A page of jobs ends early rather than be longer.
-        self.page_bytes: i64 = PAGE_BYTES_MAX
         self.plain_terms: Terms = PLAIN_TERMS
         # Those of the last pull with an owner; a worker says the same every time.
         self.owned_terms: Terms | None = None

@@ -89,7 +89,7 @@ def test_a_bad_choice_is_refused(fields: dict[str, object], error: str) -> None:
 def test_an_answer_ends_before_it_is_too_long() -> None:
     client = BareBunqueue().connect()
     for n in range(4):
-        client.bury(data=f"{n}" + "x" * (1 << 20))
+        client.bury(data=f"{n}" + "x" * (9 << 20))
     assert [str(one)[0] for one in data_of(entries(client))] == ["0", "1"]
     assert [str(one)[0] for one in data_of(entries(client, offset=2))] == ["2", "3"]
 
