@@ -180,7 +180,7 @@ class Journal(Batches):
     def end_size(self, job: Job, news_size: i64) -> i64:
         """Return what the record of an end takes, with the state of the job where it needs that."""
         size: i64 = END_SIZE + news_size
-        return size if self.has_room_for_news(job, size) else size + self._state_room(job)
+        return size if self.has_room_for_news(job, size) else size + self.state_room(job)
 
     def _may_go_unwritten(self, job: Job, end: End) -> bool:
         """Tell whether a crash brings a job back as it is; in the end even without its rank."""
@@ -365,9 +365,10 @@ class Journal(Batches):
         Else a job that is longer than half a segment would be written whole with all its news.
         """
         if not self.has_room_for_news(job, size):
-            self.make_room(self._state_room(job) + size)
+            self.make_room(self.state_room(job) + size)
 
-    def _state_room(self, job: Job) -> i64:
+    def state_room(self, job: Job) -> i64:
+        """Return what all of a job but its body takes where its news begin a new trail."""
         return STATE_SIZE + self._extra_room(job)
 
     def _extra_room(self, job: Job) -> i64:

@@ -13,7 +13,7 @@ from jobyard.model.side import HASH, LIST, NO_KIND, ZSET
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.events import Events
 from jobyard.sessions.glidemq.keyed import Keyed, Projections, Scan
-from jobyard.sessions.glidemq.keys import PREFIX, KeyName, parse_key
+from jobyard.sessions.glidemq.keys import KEY_SIZE_MAX, PREFIX, KeyName, parse_key
 from jobyard.sessions.glidemq.places import TEXTS, Place, bytes_of, find_place
 from jobyard.sessions.glidemq.projection_job_keys import JobKey, LogKey, MembersKey
 from jobyard.sessions.glidemq.projection_keys import (
@@ -32,6 +32,7 @@ from jobyard.sessions.glidemq.projection_sets import Hidden, log_lines, members_
 from jobyard.sessions.glidemq.projection_streams import EventsKey, Husks, StreamKey
 from jobyard.sessions.glidemq.words import Wrong
 from jobyard.wire.glob import is_match, literal_start
+from jobyard.wire.resp import Command
 
 # A cursor: the queue it stands in, above; below, the seq of the last job that was shown.
 _QUEUE_SHIFT: Final = 40
@@ -190,6 +191,32 @@ class QueueProjections(Projections):
 
 
 _OF_JOBS: Final = (places.JOB, places.DEPS, places.PARENTS, places.LOG)
+
+
+def room_of_jobs(yard: Yard, command: Command) -> i64:
+    """Return what the journal may need for the jobs that a command names by keys, beside its news.
+
+    All of a job is written again where its news before lie in an older segment.
+    """
+    room: i64 = 0
+    for at in range(1, command.count()):
+        if command.size(at) <= KEY_SIZE_MAX:
+            job = _named_job(yard, command.arg(at))
+            room += 0 if job is None else yard.journal.state_room(job)
+    return room
+
+
+def _named_job(yard: Yard, key: bytes) -> Job | None:
+    if key.find(b"}:") < 0:
+        return None
+    try:
+        place = find_place(parse_key(key))
+    except Wrong:
+        return None
+    queue = yard.queues.get(place.queue_name)
+    if queue is None or place.part not in _OF_JOBS:
+        return None
+    return glide.find(yard, queue, place.rest)
 
 
 def _job_key(yard: Yard, job: Job | None, place: Place, now_ms: i64) -> Keyed | None:

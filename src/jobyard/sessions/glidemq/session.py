@@ -17,6 +17,7 @@ from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.glidemq import functions
 from jobyard.sessions.glidemq.call import REPLIES_ON, REPLIES_SKIP, Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.projections import room_of_jobs
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
 from jobyard.sessions.glidemq.words import (
@@ -429,7 +430,7 @@ class GlidemqSession(Session):
             write_ok(self.out)
 
     def _make_room(self, commands: list[Command]) -> None:
-        """See that what commands write fits into one batch, as far as their own bytes tell."""
+        """See that what commands write fits into one batch, as far as bytes and keys tell."""
         journal = self.door.yard.journal
         if not journal.is_on:
             return
@@ -438,7 +439,7 @@ class GlidemqSession(Session):
             count = command.count()
             # Each argument may be an entry of its own, which holds the key too.
             element = RECORD_ROOM + (command.size(1) if count > 1 else 0)
-            room += command.weight() + element * count
+            room += command.weight() + element * count + room_of_jobs(self.door.yard, command)
         journal.make_room(room)
 
     def end_transaction(self) -> None:
