@@ -20,6 +20,8 @@ class Queue:
         self.name = name
         self.config = config
         self.since = now
+        # Until when jobs may be late that stood behind one made before the clock was set back.
+        self.held_up = 0
         self.jobs: dict[int, Job] = {}
         self.next_seq = 1
         self.cap_floor = 1
@@ -70,9 +72,13 @@ class Queue:
         ttl = self.config.ttl
         for job in self.jobs.values():
             if not self.is_old(job, now):
-                # Made before the clock was set back: it holds up those behind it.
+                # Made before the clock was set back: it holds up those behind it, and once it has
+                # gone these are looked at within the time they may live.
+                if job.created > now:
+                    self.held_up = now + ttl
                 break
-            if not job.holder and now > max(job.created + ttl, job.freed, self.since) + AGAIN_MS:
+            over = max(job.created + ttl, job.freed, self.since, self.held_up)
+            if not job.holder and now > over + AGAIN_MS:
                 return job
         return None
 

@@ -104,7 +104,7 @@ def _configure(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64) -> No
         alarm = Sunset(yard, queue)
         stock.alarm = alarm
     if oldest is not None:
-        yard.arm(alarm, max(now_ms, oldest.created_ms + ttl_of(config)))
+        yard.arm(alarm, max(now_ms, min(oldest.created_ms, now_ms) + ttl_of(config)))
 
 
 def stock_of(queue: Queue) -> Stock:
@@ -338,7 +338,8 @@ def sweep_old(yard: Yard, queue: Queue, now_ms: i64) -> i64:
         for job in jobs:
             seq = job.key
             if job.created_ms + ttl_ms > now_ms:
-                return min(next_ms, job.created_ms + ttl_ms)
+                # One made before the clock was set back may leave long before its time is over.
+                return min(next_ms, min(job.created_ms, now_ms) + ttl_ms)
             if job.state == GONE:
                 # With one before it, for which it waited.
                 continue
