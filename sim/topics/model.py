@@ -443,12 +443,17 @@ class TopicsModel(Topics):
         queue = self._queue(ask.name)
         log, seqs = self._letters(queue, ask.number("max", 1000))
         driven = 0
+        is_too_large = False
         for seq in seqs:
             assert log is not None
             content = log.rows[seq].content
             meta = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
+            again = Content(content.data, meta, content.tag, content.node)
+            if queue.config.is_exceeded_by(1, again.size()):
+                # It stays a letter.
+                is_too_large = True
+                continue
             try:
-                again = Content(content.data, meta, content.tag, content.node)
                 self._produce(queue, [again], "")
             except Refusal:
                 if driven == 0:
@@ -456,6 +461,8 @@ class TopicsModel(Topics):
                 break
             log.remove([seq])
             driven += 1
+        if driven == 0 and is_too_large:
+            raise Refusal(400, "record_too_large")
         if driven:
             self.reach("letters driven back")
         self._same(ask, answer, {"topic": ask.name, "redriven": driven})

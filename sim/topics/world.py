@@ -204,7 +204,7 @@ class TopicsWorld(BunWorld):
         for ask in asks:
             self.note(f"{line.number}< {ask!r}")
         line.asked += asks
-        self._makes_router = any(ask.verb == "router" for ask in asks)
+        self._makes_router = any(ask.verb == "route" for ask in asks)
         self._begin()
         cut = int(self.rng3.random() * len(data)) if self.rng3.random() < 0.1 else 0
         if cut:

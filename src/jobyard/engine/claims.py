@@ -35,7 +35,7 @@ from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Outcome, Remark, size_of
 from jobyard.model.job import GONE, JSON, READY, TOPICS, Job, counts_attempts
-from jobyard.model.log import LogTopic
+from jobyard.model.log import LogTopic, WriteTooLarge
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic import clamp_lease_ms
 
@@ -550,21 +550,28 @@ def purge(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
 def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     """Bring dead jobs back, oldest first; then write dead letters again, as jobs never delivered.
 
-    TopicFull and YardFull where not even the first letter finds room.
+    A letter that is larger than the queue may ever be stays one, and does not hold up others.
+    TopicFull and YardFull where no letter finds room.
     """
     bound = min(most, queue.dead.live_count)
     driven: i64 = kick(yard, queue, bound, now_ms) if bound > 0 else 0
     log = yard.logs.get(config_of(queue).dead_letter or "")
     if log is None or driven >= most:
         return driven
+    too_large: WriteTooLarge | None = None
     for seq in letters_for(yard, log, queue.name, most - driven):
         try:
             _write_again(yard, queue, log, seq, now_ms)
+        except WriteTooLarge as error:
+            too_large = error
+            continue
         except YardFull:
             if driven == 0:
                 raise
             break
         driven += 1
+    if driven == 0 and too_large is not None:
+        raise too_large
     return driven
 
 

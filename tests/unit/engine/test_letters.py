@@ -12,7 +12,7 @@ from jobyard.engine.move import lay_aside
 from jobyard.engine.take import take, take_job
 from jobyard.errors import NotFound
 from jobyard.model.job import DEAD, DELAYED, GONE, READY
-from jobyard.model.log import LogQuery, TopicFull
+from jobyard.model.log import LogQuery, TopicFull, WriteTooLarge
 from jobyard.model.topic import read_config
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import Topic, config, record
@@ -183,6 +183,21 @@ def test_letters_are_written_again_as_jobs_that_were_never_delivered() -> None:
         site.claim(most=3, lease_ms=100)
         site.tick(100)
     assert len(letters(site)) == 3
+    recount(site.yard)
+
+
+def test_a_letter_larger_than_its_queue_holds_up_no_other() -> None:
+    site = Topic(given=POISON)
+    site.write(b'"' + b"x" * 300 + b'"', b"2")
+    for _ in range(3):
+        site.claim(most=3, lease_ms=100)
+        site.tick(100)
+    tight = config(dead_letter="t.dlq", cap_bytes=200)
+    claims.set_queue_config(site.yard, site.t, tight, site.now_ms)
+    assert claims.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    with pytest.raises(WriteTooLarge):
+        claims.redrive(site.yard, site.t, 9, site.now_ms)
+    assert len(letters(site)) == 1
     recount(site.yard)
 
 
