@@ -133,8 +133,13 @@ class Trial:
     def _repair(self, disk: VirtualDisk, story: str) -> str:
         """Repair, cut short some times by a kill or a power cut; return what was said."""
         text = ""
+        whole = disk.clone(self._rng)
+        self._run_repair(whole, story)
         for _ in range(int(self._rng.random() * 4)):
             disk.stop_in = int(self._rng.random() * REPAIR_CALLS_MAX)
+            if whole.renames_at and self._rng.random() < 0.5:
+                # Before or after a rename, where the directory is as no whole repair leaves it.
+                disk.stop_in = self._rng.choice(whole.renames_at) - int(self._rng.random() * 2)
             try:
                 text += self._run_repair(disk, story)
             except Stopped:

@@ -146,6 +146,8 @@ class VirtualDisk(Storage):
         self.fail_sync_in = NEVER
         self.fail_write_in = NEVER
         self.fail_read_in = NEVER
+        # Which calls were renames, where nothing was to stop at one.
+        self.renames_at: list[int] = []
         self.budget = UNLIMITED
         self.sync_ms = 0
         # What the world reads off.
@@ -342,6 +344,7 @@ class VirtualDisk(Storage):
     def rename(self, old: str, new: str) -> None:
         """Give a file another name."""
         self._call()
+        self.renames_at.append(NEVER - self.stop_in)
         assert new not in self.files, f"{new} exists"
         self._record(old, new, self.files[old])
 
