@@ -66,8 +66,6 @@ GC_THRESHOLDS: Final = (100_000, 50, 1000)
 def run(config: Config) -> int:
     """Serve until told to stop; return the exit code."""
     log = Log(config.log_level, config.log_format)
-    if build.kind() != "compiled":
-        log.info("not compiled: this runs as plain Python, several times slower")
     _raise_descriptor_limit()
     _return_large_blocks()
     doors = open_doors(config)
@@ -88,6 +86,9 @@ def run(config: Config) -> int:
         close_doors(doors)
         text = f"{config.data} cannot be used: {error}"
         raise StartRefused(text, _data_exit(config, EXIT_FAILED)) from error
+    # Not before: a start that is refused says why, and nothing else.
+    if build.kind() != "compiled":
+        log.info("not compiled: this runs as plain Python, several times slower")
     return server.serve()
 
 
