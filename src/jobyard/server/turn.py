@@ -66,6 +66,7 @@ class Turns:
         """Touch the disk no more: the journal is sealed. The loop itself may run on for a while."""
         self._commits = None
         self._compactor = None
+        self.on_second = None
 
     def begin(self, now_ms: i64) -> None:
         """Fire what is due."""

@@ -114,11 +114,14 @@ def test_a_stopped_turn_touches_no_disk() -> None:
     commits = NotedCommits()
     turns = Turns(site.yard, commits, site.compactor)
     site.put(b"x")
+    seconds: list[int] = []
+    turns.on_second = lambda: seconds.append(1)
     turns.stop()
     calls = storage.calls_count
     turns.begin(NOW_MS)
     assert turns.end(NOW_MS) == NEVER_MS
     assert commits.turns == []
+    assert seconds == []
     assert storage.calls_count == calls
 
 
