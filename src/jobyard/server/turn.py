@@ -21,6 +21,9 @@ from jobyard.sessions.session import Peer
 
 # How often an idle compactor looks for a victim.
 COMPACTION_LOOK_MS = 250
+# How often sessions that stir each other, or themselves, go on within one turn. The rest goes on in
+# the next, behind the connections that have something to read.
+ROUNDS_MAX = 8
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -91,7 +94,9 @@ class Turns:
         """Finish the turn; return when the next must begin at the latest."""
         tasks = self.yard.tasks
         self._work(now_ms)
-        while self.stirred:
+        rounds: i64 = 0
+        while self.stirred and rounds < ROUNDS_MAX:
+            rounds += 1
             stirred = self.stirred
             self.stirred = []
             for one in stirred:

@@ -160,3 +160,16 @@ def test_all_of_it_outlives_a_crash(yard: Yard) -> None:
         assert [job_id for job_id, _ in taken] == ["4", "7"]
         complete(client, p, *taken[1])
         assert client.hget(p + "job:top", "state") == "waiting"
+
+
+def test_an_answer_of_many_portions_holds_up_nobody(shared: Yard, queue: str) -> None:
+    # More than a turn looks at, and more than one portion of an answer.
+    count = 12_000
+    with shared.client(decode_responses=True) as client:
+        with client.pipeline(transaction=False) as many:
+            for _ in range(count):
+                add(many, queue)
+            many.execute()
+        entries = client.xrange(queue + "stream")
+        assert [fields["jobId"] for _, fields in entries] == [str(n + 1) for n in range(count)]
+        assert client.ping()

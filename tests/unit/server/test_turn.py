@@ -7,7 +7,7 @@ from jobyard.engine.compaction import IDLE
 from jobyard.engine.tasks import Task
 from jobyard.engine.waits import JobWait, Patient
 from jobyard.model.limits import NEVER_MS
-from jobyard.server.turn import COMPACTION_LOOK_MS, Commits, Stirrable, Turns, timeout_s
+from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Stirrable, Turns, timeout_s
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard
 
@@ -91,6 +91,17 @@ def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
     turns.stirred = [first, second]
     turns.end(NOW_MS + 7)
     assert notes == ["first 7", "second 7", "third 7", "commit 7"]
+
+
+def test_a_session_that_stirs_itself_for_ever_holds_up_nobody() -> None:
+    notes: list[str] = []
+    turns = Turns(OpenYard().yard, None, None)
+    restless = Noted("restless", notes)
+    restless.turns = turns
+    restless.stirs = [restless]
+    turns.stirred = [restless]
+    assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
+    assert len(notes) == ROUNDS_MAX
 
 
 def test_who_is_stirred_by_the_commit_goes_on_without_delay() -> None:

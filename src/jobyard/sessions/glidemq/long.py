@@ -128,6 +128,8 @@ class Long(Blocked, Starter):
             self._session.is_stalled = False
             return True
         portion = Portion(self._session, pieces)
+        # The one before has left; this one waits for its turn.
+        self._session.is_stalled = False
         if not self._session.door.yard.tasks.begin(portion, self, now_ms):
             self._task = portion
             return False
