@@ -545,7 +545,7 @@ class GlideModel(GlideKeys):
         if ask.queue in self.groups:
             return self._refused(ask, answer)
         self.expect(ask, answer, b"OK")
-        self.groups[ask.queue] = (self.now, set())
+        self.groups[ask.queue] = (self.now, {})
         return 0
 
 

@@ -43,8 +43,9 @@ class GlideState:
         self.jobs: dict[int, GlideJob] = {}
         self.gone: dict[int, GlideJob] = {}
         self.paused: set[str] = set()
-        # By queue: since when it has a group, and the connections that read from it.
-        self.groups: dict[str, tuple[int, set[int]]] = {}
+        # By queue: since when it has a group or lost a reader, and the consumers that read from it,
+        # each with the connection by which it did so last.
+        self.groups: dict[str, tuple[int, dict[str, int]]] = {}
         self.newest_place = 0
         # The newest of the places from before a restart.
         self.boot_place = 0
@@ -302,7 +303,7 @@ class GlideState:
 
     def _unstage(self, job: GlideJob) -> None:
         """Let a job go to the stream that no worker promoted, if the yard did so."""
-        since, _ = self.groups.get(job.queue, (self.now, set()))
+        since, _ = self.groups.get(job.queue, (self.now, {}))
         if job.due > self.now - PATIENCE_MS or job.queue not in self.groups:
             return
         found = self.yard.jobs.get(job.number)
@@ -315,9 +316,13 @@ class GlideState:
 
     def _give_back(self, job: GlideJob, held: Held) -> None:
         """Let a job be ready whose worker is gone, if the yard did so."""
-        since, readers = self.groups.get(job.queue, (self.now, {0}))
+        if job.queue not in self.groups:
+            return
+        since, readers = self.groups[job.queue]
         silent = self.now - held.beat
-        if readers or silent < SILENCE_MS:
+        # Of a job from the lists nobody knows who took it.
+        is_there = bool(readers) if held.is_list or not held.consumer else held.consumer in readers
+        if is_there or silent < SILENCE_MS:
             return
         found = self.yard.jobs.get(job.number)
         if found is not None and found.lease is not None and found.lease.beat_ms == held.beat:
@@ -328,13 +333,15 @@ class GlideState:
         self.stalled(job, 1)
 
     def note_reader(self, ask: Ask) -> None:
-        """Let a connection be one of those that read from a group, which is there from then on."""
-        self.groups.setdefault(ask.queue, (self.now, set()))[1].add(ask.number)
+        """Let a consumer be there that reads from a group by a connection, and the group too."""
+        self.groups.setdefault(ask.queue, (self.now, {}))[1][ask.consumer] = ask.number
 
     def closed(self, number: int) -> None:
         """Let a connection be gone; what it took stays with its consumer."""
-        for _, readers in self.groups.values():
-            readers.discard(number)
+        for queue, (_, readers) in self.groups.items():
+            left = {name: other for name, other in readers.items() if other != number}
+            if len(left) < len(readers):
+                self.groups[queue] = (self.now, left)
 
     # -- checks ------------------------------------------------------------------------------------
 
