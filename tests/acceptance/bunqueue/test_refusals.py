@@ -1,5 +1,6 @@
 """What is refused, with which words; and that no wrong type harms the server."""
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -345,7 +346,9 @@ def test_no_wrong_type_is_more_than_an_error(
 ) -> None:
     witness = other.push(queue + "-witness", {"a": 1})
     sent = 0
-    for fields in odd_commands(cmd, queue):
+    # The answer to a wrong token comes the later the more were wrong before.
+    most = 5 if cmd == "Auth" else None
+    for fields in itertools.islice(odd_commands(cmd, queue), most):
         client.send(cmd, **fields)
         sent += 1
         if sent % 40 == 0:

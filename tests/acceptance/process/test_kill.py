@@ -41,7 +41,7 @@ def run_cycles(yard: Yard, ledger: Ledger, count: int) -> int:
     return moved
 
 
-@pytest.mark.parametrize(("durability", "cycles"), [("sync", 50), ("os", 12)])
+@pytest.mark.parametrize(("durability", "cycles"), [("sync", 20), ("os", 8)])
 def test_nothing_answered_is_lost_over_sigkill(
     tmp_path: Path, durability: str, cycles: int
 ) -> None:
