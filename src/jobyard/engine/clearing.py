@@ -13,7 +13,7 @@ from mypy_extensions import i64, trait
 
 from jobyard.engine.dead import has_room
 from jobyard.engine.lists import FEW, Choice
-from jobyard.engine.move import erase, promote, remove, revive
+from jobyard.engine.move import erase, kick_some, promote, remove, revive
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
 from jobyard.engine.tasks import Task
@@ -148,6 +148,30 @@ class Promotion(Task):
             self.count += 1
             done += REMOVAL_UNITS
         return done
+
+
+@final
+class Kicking(Task):
+    """Makes jobs ready: the dead, oldest first; if there are none when it begins the delayed."""
+
+    def __init__(self, yard: Yard, queue: Queue, bound: i64) -> None:
+        super().__init__()
+        self._yard = yard
+        self._queue = queue
+        self._are_dead: bool = queue.dead.live_count > 0
+        count = queue.dead.live_count if self._are_dead else i64(len(queue.delayed.items))
+        self._left: i64 = min(bound, count)
+        self.count: i64 = 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Kick some."""
+        wanted = min(self._left, most // REMOVAL_UNITS + 1)
+        kicked = kick_some(self._yard, self._queue, wanted, now_ms, are_dead=self._are_dead)
+        self.count += kicked
+        # Fewer than there were: others took them, or the disk is full.
+        self._left = self._left - kicked if kicked == wanted else 0
+        done = kicked * REMOVAL_UNITS
+        return min(done, most - 1) if self._left == 0 else max(done, most)
 
 
 # Which of the jobs at rest are meant.

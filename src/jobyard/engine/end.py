@@ -58,7 +58,7 @@ from jobyard.model.job import (
     counts_attempts,
 )
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
-from jobyard.model.queue import NOBODY, Book, Lease
+from jobyard.model.queue import Book, Lease
 from jobyard.model.rules import DEFAULTS
 from jobyard.model.shelves import STAGED, STREAM
 
@@ -479,24 +479,6 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
         if is_last:
             _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
-
-
-def drop_holder(yard: Yard, book: Book, orphans: Book | None, now_ms: i64) -> None:
-    """Give back every job of a holder that left; nothing is counted against them.
-
-    Leases that were renewed by someone else who knows the token go over to `orphans`, if given.
-    """
-    yard.disarm(book)
-    leases = book.leases.items
-    while leases:
-        lease = leases[0]
-        assert isinstance(lease, Lease)
-        if orphans is not None and lease.is_renewed and lease.terms.is_token:
-            hand_over(yard, lease, orphans)
-            continue
-        give_back(yard, lease.job, now_ms)
-    # A book that knows its holder and is known to it would keep both until a collection.
-    book.holder = NOBODY
 
 
 def hand_over(yard: Yard, lease: Lease, book: Book) -> None:

@@ -52,8 +52,12 @@ from jobyard.model.shelves import STREAM
 
 def kick(yard: Yard, queue: Queue, bound: i64, now_ms: i64) -> i64:
     """Make up to `bound` jobs ready: the dead, oldest first; if there are none the delayed."""
+    return kick_some(yard, queue, bound, now_ms, are_dead=queue.dead.live_count > 0)
+
+
+def kick_some(yard: Yard, queue: Queue, bound: i64, now_ms: i64, *, are_dead: bool) -> i64:
+    """Make up to `bound` dead jobs ready, oldest first, or delayed ones."""
     kicked: i64 = 0
-    are_dead = queue.dead.live_count > 0
     while kicked < bound:
         job = _first_dead(queue) if are_dead else _first_delayed(queue)
         if job is None:

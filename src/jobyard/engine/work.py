@@ -13,7 +13,7 @@ from mypy_extensions import i64, trait
 from jobyard.engine.claim_setup import config_of
 from jobyard.engine.claims import terms_of
 from jobyard.engine.cohort import Bid, Claimant, join_cohort, leave_cohort
-from jobyard.engine.end import drop_holder
+from jobyard.engine.holders import drop_holder
 from jobyard.engine.queues import drop_watch, hold_watch
 from jobyard.engine.take import cancel_wait, offer, wait
 from jobyard.engine.yard import Yard

@@ -5,7 +5,6 @@ from jobyard.engine.end import (
     KEEP_NOT,
     bury,
     complete,
-    drop_holder,
     fail,
     finish,
     give_back,
@@ -13,6 +12,7 @@ from jobyard.engine.end import (
     release,
     touch,
 )
+from jobyard.engine.holders import drop_holder
 from jobyard.engine.queues import set_settings
 from jobyard.errors import NotFound, NotHeld
 from jobyard.model.extra import ATTEMPTS_USED, EXPLICIT, TIMED_OUT, Tally

@@ -14,11 +14,11 @@ from jobyard.engine.end import (
     KEEP_AS_ASKED,
     KEEP_NOT,
     complete,
-    drop_holder,
     fail,
     finish,
     give_back,
 )
+from jobyard.engine.holders import drop_holder
 from jobyard.engine.move import erase, revive
 from jobyard.model.extra import Extra, Outcome
 from jobyard.model.item import Item

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.engine.end import complete, drop_holder
+from jobyard.engine.end import complete
+from jobyard.engine.holders import drop_holder
 from jobyard.engine.put import _forget_unused
 from jobyard.engine.schedule import (
     SKIPS_IDLE,

@@ -12,12 +12,15 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from jobyard.engine.end import bury, drop_holder, finish, hand_back, held, touch
+from jobyard.engine.clearing import Kicking
+from jobyard.engine.end import bury, finish, hand_back, held, touch
 from jobyard.engine.gates import first_ready
-from jobyard.engine.move import kick, kick_job, remove
+from jobyard.engine.holders import drop_holder
+from jobyard.engine.move import kick_job, remove
 from jobyard.engine.put import put
-from jobyard.engine.queues import drop_user, drop_watch, hold_user, hold_watch, open_queue, pause
+from jobyard.engine.queues import drop_user, hold_user, open_queue, pause
 from jobyard.engine.take import cancel_wait, take, take_job, wait
+from jobyard.engine.tasks import Starter, Task
 from jobyard.errors import NameTaken, NotFound, Refused, StorageFull, YardFull
 from jobyard.model.extra import Outcome
 from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
@@ -25,6 +28,7 @@ from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.beanstalk import statistics, words
 from jobyard.sessions.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, BeanstalkDoor
+from jobyard.sessions.beanstalk.watched import Watched
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
     CRLF,
@@ -49,7 +53,7 @@ SPACE: Final[u8] = 32
 
 
 @final
-class BeanstalkSession(Session, Holder):
+class BeanstalkSession(Session, Holder, Starter):
     """Commands of one connection, in order."""
 
     def __init__(self, door: BeanstalkDoor, peer: Peer) -> None:
@@ -58,10 +62,10 @@ class BeanstalkSession(Session, Holder):
         self._yard = door.yard
         self._book = door.yard.new_book(self)
         self._used: Queue = door.default
-        self._watched: list[Queue] = [door.default]
+        self._watched = Watched(door.yard, door.default)
         hold_user(door.default)
-        hold_watch(door.default)
         self._waiter: Waiter | None = None
+        self._kicking: Kicking | None = None  # One that takes several turns.
         self._rest: bytes = b""
         self._mode: int = LINES
         self._left: i64 = 0
@@ -90,7 +94,7 @@ class BeanstalkSession(Session, Holder):
         size: i64 = len(data)
         self.is_stalled = False
         self._running = data
-        while at < size and self._waiter is None and not self.is_finished:
+        while at < size and not self._is_busy() and not self.is_finished:
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 break
@@ -107,6 +111,9 @@ class BeanstalkSession(Session, Holder):
         if at < size and not self.is_finished:
             self._rest = data[at:] if at > 0 else data
 
+    def _is_busy(self) -> bool:
+        return self._waiter is not None or self._kicking is not None
+
     def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
         """Answer a line that found no job, or no room even in what is kept back; return its end."""
         self._say(
@@ -116,9 +123,9 @@ class BeanstalkSession(Session, Holder):
 
     def resume(self, now_ms: i64) -> None:
         """Go on with what was sent ahead while the connection waited for a job."""
-        if self._rest and self._waiter is None:
+        if self._rest and not self._is_busy():
             self.receive(b"", now_ms)
-        if self._input_ended and not self.is_stalled:
+        if self._input_ended and not self.is_stalled and self._kicking is None:
             self.is_finished = True
 
     def half_close(self, now_ms: i64) -> None:
@@ -138,17 +145,17 @@ class BeanstalkSession(Session, Holder):
     def closed(self, now_ms: i64) -> None:
         """Give back jobs, tubes and the place in line."""
         door = self._door
-        waiter = self._waiter
-        if waiter is not None:
-            cancel_wait(self._yard, waiter)
+        if self._waiter is not None:
+            cancel_wait(self._yard, self._waiter)
             self._waiter = None
             door.waiting_count -= 1
+        if self._kicking is not None:
+            self._yard.tasks.leave(self._kicking)
         self.is_finished = True
         drop_holder(self._yard, self._book, None, now_ms)
         drop_user(self._yard, self._used)
-        for queue in self._watched:
-            drop_watch(self._yard, queue)
-        self._watched, self._rest, self._body = [], b"", BytesWriter()
+        self._watched.leave()
+        self._rest, self._body = b"", BytesWriter()
         self.let_go()
         door.connections_count -= 1
         door.producers_count -= 1 if self._is_producer else 0
@@ -320,7 +327,7 @@ class BeanstalkSession(Session, Holder):
 
     def _reserve(self, until_ms: i64, now_ms: i64) -> None:
         self._become_worker()
-        lease = take(self._yard, self._watched, self._book, TERMS, now_ms)
+        lease = take(self._yard, self._watched.queues, self._book, TERMS, now_ms)
         if lease is not None:
             self._say_job(b"RESERVED ", lease.job, lease.body)
             return
@@ -330,7 +337,8 @@ class BeanstalkSession(Session, Holder):
         elif until_ms <= now_ms or self._waits_no_more:
             self._say(words.TIMED_OUT)
         else:
-            self._waiter = wait(self._yard, self._watched, self._book, TERMS, until_ms, soon_ms)
+            there = self._watched.queues
+            self._waiter = wait(self._yard, there, self._book, TERMS, until_ms, soon_ms)
             self._door.waiting_count += 1
 
     def _become_worker(self) -> None:
@@ -428,7 +436,7 @@ class BeanstalkSession(Session, Holder):
         elif code == words.LIST_TUBES:
             self._say_yaml(statistics.list_of(list(self._yard.queues.values())))
         elif code == words.LIST_TUBES_WATCHED:
-            self._say_yaml(statistics.list_of(self._watched))
+            self._say_yaml(statistics.list_of(self._watched.queues))
         else:
             assert code == words.LIST_TUBE_USED
             self._say(b"USING " + self._used.name.encode() + CRLF)
@@ -442,7 +450,7 @@ class BeanstalkSession(Session, Holder):
                 self._say(words.BAD_FORMAT)
                 return
             self._door.counts[words.KICK] += 1
-            self._say(b"KICKED %d\r\n" % kick(self._yard, self._used, bound, now_ms))
+            self._kick(bound, now_ms)
             return
         if code == words.RESERVE_WITH_TIMEOUT:
             # What follows is ignored, as in beanstalkd 1.13.
@@ -520,9 +528,9 @@ class BeanstalkSession(Session, Holder):
         if code == words.USE:
             self._use(tube)
         elif code == words.WATCH:
-            self._watch(tube)
+            self._say(self._watched.watch(tube))
         elif code == words.IGNORE:
-            self._ignore(tube)
+            self._say(self._watched.ignore(tube))
         else:
             queue = self._yard.queues.get(tube)
             if queue is None:
@@ -542,25 +550,20 @@ class BeanstalkSession(Session, Holder):
         self._used = queue
         self._say(b"USING " + tube.encode() + CRLF)
 
-    def _watch(self, tube: str) -> None:
-        queue = open_queue(self._yard, tube)
-        if queue not in self._watched:
-            self._watched.append(queue)
-            hold_watch(queue)
-        self._say_watching()
+    def _kick(self, bound: i64, now_ms: i64) -> None:
+        kicking = Kicking(self._yard, self._used, bound)
+        if self._yard.tasks.begin(kicking, self, now_ms):
+            self._say(b"KICKED %d\r\n" % kicking.count)
+        else:
+            self._kicking = kicking
 
-    def _ignore(self, tube: str) -> None:
-        queue = self._yard.queues.get(tube)
-        if queue is not None and queue in self._watched:
-            if len(self._watched) == 1:
-                self._say(b"NOT_IGNORED\r\n")
-                return
-            # beanstalkd fills the gap with the last name; clients may know the order.
-            last = self._watched.pop()
-            if last is not queue:
-                self._watched[self._watched.index(queue)] = last
-            drop_watch(self._yard, queue)
-        self._say_watching()
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Answer a kick that took several turns; on a full disk those are awake that could be."""
+        assert isinstance(task, Kicking)
+        self._kicking = None
+        self.await_synced(task.raised)
+        self._say(b"KICKED %d\r\n" % task.count)
+        self.peer.stirred()
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -568,9 +571,6 @@ class BeanstalkSession(Session, Holder):
         """Answer with what the yard's newest waited-for record may have brought about."""
         self.out.write(answer)
         self.narrow(len(self.out) - len(answer), self.journal.appended)
-
-    def _say_watching(self) -> None:
-        self._say(b"WATCHING %d\r\n" % len(self._watched))
 
     def _say_job(self, word: bytes, job: Job, body: bytes) -> None:
         out = self.out

@@ -14,7 +14,8 @@ from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.bus import Event, Listener
-from jobyard.engine.end import drop_holder, hand_over
+from jobyard.engine.end import hand_over
+from jobyard.engine.holders import drop_holder
 from jobyard.engine.queues import drop_if_idle, drop_watch
 from jobyard.engine.take import cancel_wait
 from jobyard.engine.tasks import Starter, Task
