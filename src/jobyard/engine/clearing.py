@@ -119,7 +119,8 @@ class Clearing(Task):
 
     def _is_meant(self, job: Job) -> bool:
         """Tell whether a job is to go; the removal of another may have moved it."""
-        if job.queue is not self._queue or not self._choice.has(job):
+        queue = self._queue
+        if job.queue is not queue or job.id < queue.gone_before or not self._choice.has(job):
             return False
         return self._means is None or self._means(job)
 
@@ -283,7 +284,9 @@ class RestWork(Task):
                 continue
             outcome = self._found.pop()
             done += 1
-            if outcome.pos != 0 or not self._means(outcome):
+            job = outcome.job
+            if outcome.pos != 0 or job.id < job.queue.gone_before or not self._means(outcome):
+                # It has left, alone or with all others of its queue.
                 continue
             if self._offset > 0:
                 self._offset -= 1

@@ -70,7 +70,7 @@ class Obliteration(Task):
         done: i64 = 0
         while entwined and (is_few or done < most):
             job = entwined.pop()
-            if job.state != GONE:
+            if job.state != GONE and job.id >= job.queue.gone_before:
                 erase(self._yard, job, now_ms)
             done += REMOVAL_UNITS
         # Others may have come while many went, so these are looked for once more.

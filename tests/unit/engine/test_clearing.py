@@ -1,7 +1,10 @@
 """Many jobs removed in slices, while others go on."""
 
-from jobyard.engine.clearing import Clearing
+from jobyard.engine.clearing import Clearing, RestWork, Revive
+from jobyard.engine.condemn import condemn
+from jobyard.engine.end import bury
 from jobyard.engine.lists import FEW, Choice
+from jobyard.engine.queues import hold_user
 from jobyard.model.job import DELAYED, GONE, LEASED, READY
 from jobyard.model.pages import PAGE_SIZE
 from tests.support.memory_storage import MemoryStorage
@@ -100,3 +103,35 @@ def test_a_queue_that_others_emptied_and_made_anew_is_left_alone() -> None:
     assert site.yard.queues["default"] is not queue
     finish(site)
     assert site.yard.ready_count == 1
+
+
+def test_a_queue_that_others_emptied_at_once_is_left_alone() -> None:
+    for count in (FEW // 4, FEW + 500):
+        site = OpenYard(MemoryStorage())
+        for _ in range(count):
+            site.put()
+        hold_user(site.queue())
+        begun(site)
+        condemn(site.yard, site.queue())
+        new = site.put()
+        finish(site)
+        assert new.state == READY
+        assert site.yard.ready_count == 1
+        recount(site.yard)
+
+
+def test_jobs_at_rest_of_a_queue_that_others_emptied_at_once_are_left_alone() -> None:
+    site = OpenYard(MemoryStorage())
+    for _ in range(400):
+        bury(site.yard, site.run(site.put()), 0, site.now_ms)
+    hold_user(site.queue())
+    site.yard.tasks.units_per_turn = 300
+    site.yard.tasks.go_on(site.now_ms)
+    work = RestWork(site.queue().dead, lambda _: True, 0, 1000, Revive(site.yard))
+    assert not site.yard.tasks.begin(work, None, site.now_ms)
+    done = int(work.count)
+    condemn(site.yard, site.queue())
+    finish(site)
+    assert work.count == done
+    assert site.yard.jobs.count == 0
+    recount(site.yard)

@@ -53,6 +53,11 @@ class Call:
         command = self.command
         return [command.arg(at) for at in range(start, command.count())]
 
+    def args_between(self, start: i64, end: i64) -> list[bytes]:
+        """Return the arguments from one up to before another."""
+        command = self.command
+        return [command.arg(at) for at in range(start, end)]
+
     def integer(self, at: i64) -> i64:
         """Return an argument that must be a number."""
         number = self.command.integer(at)

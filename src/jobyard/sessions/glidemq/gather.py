@@ -299,7 +299,8 @@ class Treat(Task):
             item = items.pop()
             job = job_of(item)
             done += 1
-            if self._deed(job, now_ms):
+            # One whose queue was emptied since is gone already.
+            if job.id >= job.queue.gone_before and self._deed(job, now_ms):
                 self.count += 1
                 done += CHANGE_UNITS
         if not items or self.count >= self.most:

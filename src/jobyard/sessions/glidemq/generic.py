@@ -1,6 +1,6 @@
 """Commands for keys of any kind: SCAN, TYPE, EXISTS, DEL, EXPIRE and their kin."""
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -12,8 +12,9 @@ from jobyard.model.side import KIND_NAMES, NO_KIND
 from jobyard.sessions.glidemq.answers import ARRAY, Texts
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS, Treat
-from jobyard.sessions.glidemq.keyed import SIDE_AREA, Keyed, Scan
+from jobyard.sessions.glidemq.keyed import SIDE_AREA, Scan
 from jobyard.sessions.glidemq.long import Pieces, begin
+from jobyard.sessions.glidemq.many import for_each, tell_count
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.glob import is_match
 from jobyard.wire.resp_write import (
@@ -25,10 +26,15 @@ from jobyard.wire.resp_write import (
     write_text,
 )
 
+if TYPE_CHECKING:
+    from jobyard.sessions.glidemq.door import GlidemqDoor
+
 SCAN_COUNT: Final = 10
 SCAN_MAX: Final = 10_000
 # Keys that are looked at in one unit of work.
 _KEYS_PER_UNIT: Final = 4
+# What it takes to delete a key that holds little.
+KEY_UNITS: Final = 4
 # In every key by which a worker is registered.
 _WORKER_PART: Final = b"}:w:"
 
@@ -37,28 +43,30 @@ _WORKER_PART: Final = b"}:w:"
 class Deleting(Task):
     """Lets keys go, one after the other; of those that show jobs, the jobs in slices."""
 
-    def __init__(self, keys: list[Keyed]) -> None:
+    def __init__(self, door: "GlidemqDoor", names: list[bytes]) -> None:
         super().__init__()
-        self._keys = keys
+        self._door = door
+        self._names = names
         self._at: i64 = 0
         self._clearing: Treat | None = None
         self.count: i64 = 0
 
-    def units(self) -> i64:
+    def units(self, now_ms: i64) -> i64:
         """Return about what it takes."""
         units: i64 = 0
-        for key in self._keys:
-            units += 1 + key.held_count() * CHANGE_UNITS
+        for name in self._names:
+            key = self._door.known(name, now_ms)
+            units += 1 + (0 if key is None else key.held_count() * CHANGE_UNITS)
         return units
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Let some go."""
         done: i64 = 0
-        while self._at < len(self._keys) and done < most:
+        while self._at < len(self._names) and done < most:
             clearing = self._clearing
             if clearing is None:
-                self._begin(self._keys[self._at])
-                done += 1
+                self._begin(self._names[self._at], now_ms)
+                done += KEY_UNITS
                 continue
             left = most - done
             used = clearing.step(left, now_ms)
@@ -66,10 +74,12 @@ class Deleting(Task):
             if used < left:
                 self._clearing = None
                 self._at += 1
-        return min(done, most - 1) if self._at >= len(self._keys) else max(done, most)
+        return min(done, most - 1) if self._at >= len(self._names) else max(done, most)
 
-    def _begin(self, key: Keyed) -> None:
-        if key.kind() == NO_KIND:
+    def _begin(self, name: bytes, now_ms: i64) -> None:
+        # Looked up anew: what there was under the name may have gone since the command came.
+        key = self._door.known(name, now_ms)
+        if key is None or key.kind() == NO_KIND:
             self._at += 1
             return
         clearing = key.clear()
@@ -89,21 +99,35 @@ def type_of(call: Call) -> None:
 
 def exists(call: Call) -> None:
     """Count the keys that are there."""
-    count: i64 = 0
-    for name in call.args(1):
-        key = call.door.known(name, call.now_ms)
-        if key is not None and key.kind() != NO_KIND:
-            count += 1
-    write_integer(call.out, count)
+
+    def look(start: int, end: int) -> int:
+        count = 0
+        for name in call.args_between(1 + start, 1 + end):
+            key = call.door.known(name, call.now_ms)
+            if key is not None and key.kind() != NO_KIND:
+                count += 1
+        return count
+
+    for_each(call, call.count() - 1, look, lambda count: tell_count(call, count), is_reading=True)
 
 
 def delete(call: Call) -> None:
     """Let keys go; count those that were there."""
     # All of them are looked at before the first goes. Newer clients delete, with all the keys of
     # a queue, some that no key is called here: those are not there.
-    keys = [call.door.known(name, call.now_ms) for name in call.args(1)]
-    deleting = Deleting([key for key in keys if key is not None])
-    units = deleting.units() if call.session.units_left >= 0 else 0
+    names: list[bytes] = []
+
+    def look(start: int, end: int) -> int:
+        some = call.args_between(1 + start, 1 + end)
+        names.extend([name for name in some if call.door.known(name, call.now_ms) is not None])
+        return 0
+
+    for_each(call, call.count() - 1, look, lambda _: _delete(call, names), is_reading=True)
+
+
+def _delete(call: Call, names: list[bytes]) -> None:
+    deleting = Deleting(call.door, names)
+    units = deleting.units(call.now_ms) if call.session.units_left >= 0 else 0
     begin(call, deleting, lambda: _deleted(call, deleting), units)
 
 

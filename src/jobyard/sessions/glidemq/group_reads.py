@@ -20,8 +20,10 @@ from jobyard.sessions.glidemq import subscription_reads
 from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
 from jobyard.sessions.glidemq.groups import is_of, write_entry
+from jobyard.sessions.glidemq.many import check_streams
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, GROUP, pending_range
+from jobyard.sessions.glidemq.streams import READ_MAX
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
 # Longer than any server runs.
@@ -30,6 +32,7 @@ BLOCK_MAX_MS: Final = 1 << 50
 
 def xreadgroup(call: Call) -> None:
     """Take jobs from streams, or tell again which ones a consumer holds."""
+    check_streams(call)
     reading = Reading(call)
     if reading.group != GROUP:
         subscription_reads.xreadgroup(call, reading)
@@ -37,18 +40,22 @@ def xreadgroup(call: Call) -> None:
     for name in reading.names:
         call.door.promoter.note_reader(name, reading.consumer, int(call.session.id))
     found: list[tuple[bytes, list[Job]]] = []
+    left: i64 = max(reading.count, READ_MAX)
     for each in range(len(reading.keys)):
         queue = call.yard.queues.get(reading.names[each])
         text = reading.ids[each]
         if text != NEW:
-            jobs = [] if queue is None else _own(queue, reading, entry_id(text) + 1)
+            jobs = [] if queue is None else _own(queue, reading, entry_id(text) + 1, left)
             found.append((reading.keys[each], jobs))
+            left -= len(jobs)
             continue
         leases: list[Lease] = []
-        if queue is not None:
-            leases = take_stream(call.yard, queue, reading.consumer, reading.count, call.now_ms)
+        if queue is not None and left > 0:
+            most = min(reading.count, left)
+            leases = take_stream(call.yard, queue, reading.consumer, most, call.now_ms)
             call.session.handed += leases
         if leases:
+            left -= len(leases)
             found.append((reading.keys[each], [lease.job for lease in leases]))
     if found:
         write_found(call.out, call.proto, found)
@@ -58,11 +65,12 @@ def xreadgroup(call: Call) -> None:
         _wait(call, reading)
 
 
-def _own(queue: Queue, reading: Reading, low: i64) -> list[Job]:
+def _own(queue: Queue, reading: Reading, low: i64, left: i64) -> list[Job]:
+    """Return what a consumer holds; something, if it holds anything: none says that it does not."""
     name = bytes_of(reading.consumer)
     jobs = pending_range(queue, low, ENTRY_MAX)
     own = [job for job in jobs if is_of(job, name)]
-    return own[: int(reading.count)]
+    return own[: int(min(reading.count, max(left, 1)))]
 
 
 def write_found(out: BytesWriter, proto: i64, found: list[tuple[bytes, list[Job]]]) -> None:

@@ -18,6 +18,7 @@ from jobyard.model.job import GLIDE, Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places, subscriptions
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.group_args import (
     AutoClaim,
     Claim,
@@ -27,6 +28,7 @@ from jobyard.sessions.glidemq.group_args import (
     stream_place,
 )
 from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.many import check_claims, for_each, tell_count
 from jobyard.sessions.glidemq.places import Place, find_place
 from jobyard.sessions.glidemq.projection_stream import (
     ENTRY_MAX,
@@ -160,14 +162,32 @@ def xack(call: Call) -> None:
     """End the runs of jobs well, without a result."""
     if call.count() < 4:
         raise wrong_count("xack")
-    queue = _queue(call, 1)
-    stamps = [entry_id(text) for text in call.args(3)]
-    if call.arg(2) != GROUP:
-        subscriptions.xack(call, queue, stamps)
-        return
-    done: i64 = 0
+    stream_place(call.arg(1))
+    stamps: list[i64] = []
+
+    def read(start: int, end: int) -> int:
+        stamps.extend(entry_id(text) for text in call.args_between(3 + start, 3 + end))
+        return 0
+
+    for_each(call, call.count() - 3, read, lambda _: _acknowledge(call, stamps), is_reading=True)
+
+
+def _acknowledge(call: Call, stamps: list[i64]) -> None:
+    def end_runs(start: int, end: int) -> int:
+        some = stamps[start:end]
+        queue = _queue(call, 1)
+        if call.arg(2) != GROUP:
+            return subscriptions.acknowledged(call, queue, some)
+        return 0 if queue is None else _complete(call, queue, some)
+
+    for_each(call, len(stamps), end_runs, lambda count: tell_count(call, count), CHANGE_UNITS)
+
+
+def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
+    """End the runs of some entries; return how many were held."""
+    done = 0
     for stamp in stamps:
-        job = None if queue is None else find_pending(queue, stamp)
+        job = find_pending(queue, stamp)
         if job is None:
             continue
         try:
@@ -176,7 +196,7 @@ def xack(call: Call) -> None:
             continue
         call.door.husks.add(stamp)
         done += 1
-    write_integer(call.out, done)
+    return done
 
 
 # -- XPENDING ----------------------------------------------------------------------------------
@@ -291,6 +311,7 @@ def xclaim(call: Call) -> None:
     """Hand over some entries."""
     if call.count() < 6:
         raise wrong_count("xclaim")
+    check_claims(call)
     queue = _queue(call, 1)
     if call.arg(2) != GROUP:
         subscriptions.xclaim(call, queue)

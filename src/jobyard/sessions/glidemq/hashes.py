@@ -8,10 +8,10 @@ from jobyard.model.side import HASH
 from jobyard.sessions.glidemq.answers import ARRAY, MAP, Texts
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.long import pour
+from jobyard.sessions.glidemq.many import Values, check_whole, for_each, tell_count
 from jobyard.sessions.glidemq.words import NOT_FLOAT, OVERFLOW, Wrong, wrong_count
 from jobyard.wire.resp import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp_write import (
-    write_array,
     write_bulk,
     write_integer,
     write_nil,
@@ -24,6 +24,7 @@ _EXACT: Final = Context(prec=330)
 
 
 def _pairs(call: Call) -> dict[bytes, bytes]:
+    check_whole(call)
     if call.count() % 2 != 0:
         raise wrong_count(call.command.text(0))
     parts = call.args(2)
@@ -66,10 +67,15 @@ def _say(call: Call, value: bytes | None) -> None:
 
 def hmget(call: Call) -> None:
     """Tell fields."""
-    key = call.found(1, HASH)
-    write_array(call.out, call.count() - 2)
-    for name in call.args(2):
-        _say(call, None if key is None else key.field(name))
+    values: list[bytes | None] = []
+
+    def look(start: int, end: int) -> int:
+        key = call.found(1, HASH)
+        names = call.args_between(2 + start, 2 + end)
+        values.extend(None if key is None else key.field(name) for name in names)
+        return 0
+
+    for_each(call, call.count() - 2, look, lambda _: Values(values, call.proto), is_reading=True)
 
 
 def _fields(call: Call) -> dict[bytes, bytes]:
@@ -118,8 +124,12 @@ def hstrlen(call: Call) -> None:
 
 def hdel(call: Call) -> None:
     """Let fields go; count those that were there."""
-    key = call.found(1, HASH)
-    write_integer(call.out, 0 if key is None else key.drop_fields(call.args(2)))
+
+    def drop(start: int, end: int) -> int:
+        key = call.found(1, HASH)
+        return 0 if key is None else key.drop_fields(call.args_between(2 + start, 2 + end))
+
+    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count))
 
 
 def hincrby(call: Call) -> None:

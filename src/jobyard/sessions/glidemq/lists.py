@@ -6,6 +6,8 @@ from jobyard.model.side import LIST, SET
 from jobyard.sessions.glidemq.answers import ARRAY, MEMBERS, Texts
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.long import pour
+from jobyard.sessions.glidemq.many import FEW_ARGUMENTS, check_whole, for_each, tell_count
+from jobyard.sessions.glidemq.side import SideKeyed
 from jobyard.sessions.glidemq.words import Wrong, wrong_count
 from jobyard.wire.resp_write import (
     write_array,
@@ -25,11 +27,13 @@ def _write_all(call: Call, values: list[bytes]) -> None:
 
 def rpush(call: Call) -> None:
     """Put items at the right end."""
+    check_whole(call)
     write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=False))
 
 
 def lpush(call: Call) -> None:
     """Put items at the left end."""
+    check_whole(call)
     write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=True))
 
 
@@ -63,6 +67,10 @@ def _pop(call: Call, *, is_left: bool) -> None:
         else:
             write_nil(call.out, call.proto)
         return
+    count = min(count, key.items_count())
+    if count > FEW_ARGUMENTS:
+        _pop_many(call, count, is_left=is_left)
+        return
     values = key.pop(count, is_left=is_left)
     if has_count:
         _write_all(call, values)
@@ -70,6 +78,18 @@ def _pop(call: Call, *, is_left: bool) -> None:
         write_bulk(call.out, values[0])
     else:
         write_nil(call.out, call.proto)
+
+
+def _pop_many(call: Call, count: i64, *, is_left: bool) -> None:
+    values: list[bytes] = []
+
+    def take(start: int, end: int) -> int:
+        key = call.found(1, LIST)
+        if key is not None:
+            values.extend(key.pop(end - start, is_left=is_left))
+        return 0
+
+    for_each(call, count, take, lambda _: Texts(values, ARRAY, call.proto))
 
 
 def span(start: i64, stop: i64, count: i64) -> tuple[i64, i64]:
@@ -116,9 +136,29 @@ def ltrim(call: Call) -> None:
     start, stop = call.integer(2), call.integer(3)
     key = call.found(1, LIST)
     if key is not None:
-        start, end = span(start, stop, key.items_count())
+        count = key.items_count()
+        start, end = span(start, stop, count)
+        if isinstance(key, SideKeyed):
+            _trim_sides(call, start, count - end)
+            return
         key.trim(start, end)
     write_ok(call.out)
+
+
+def _trim_sides(call: Call, left: i64, right: i64) -> None:
+    """Let so many items go at either end; on the right first."""
+
+    def drop(start: int, end: int) -> int:
+        key = call.found(1, LIST)
+        on_right = max(min(end, int(right)) - start, 0)
+        if key is not None and on_right > 0:
+            key.pop(on_right, is_left=False)
+            key = call.found(1, LIST)
+        if key is not None:
+            key.pop(end - start - on_right, is_left=True)
+        return 0
+
+    for_each(call, left + right, drop, lambda _: write_ok(call.out))
 
 
 # -- sets ------------------------------------------------------------------------------------------
@@ -126,13 +166,18 @@ def ltrim(call: Call) -> None:
 
 def sadd(call: Call) -> None:
     """Add members; count the new ones."""
+    check_whole(call)
     write_integer(call.out, call.key(1, SET).add_members(call.args(2)))
 
 
 def srem(call: Call) -> None:
     """Let members go; count those that were there."""
-    key = call.found(1, SET)
-    write_integer(call.out, 0 if key is None else key.drop_members(call.args(2)))
+
+    def drop(start: int, end: int) -> int:
+        key = call.found(1, SET)
+        return 0 if key is None else key.drop_members(call.args_between(2 + start, 2 + end))
+
+    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count))
 
 
 def smembers(call: Call) -> None:

@@ -207,7 +207,9 @@ def room_of_jobs(yard: Yard, command: Command) -> i64:
 
 
 def _named_job(yard: Yard, key: bytes) -> Job | None:
-    if key.find(b"}:") < 0:
+    behind = key.find(b"}:")
+    if behind < 0 or key.find(b":", behind + 2) < 0:
+        # A key of a job has its id behind the family.
         return None
     try:
         place = find_place(parse_key(key))

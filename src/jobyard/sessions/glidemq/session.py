@@ -17,6 +17,7 @@ from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.glidemq import functions
 from jobyard.sessions.glidemq.call import REPLIES_ON, REPLIES_SKIP, Blocked, Call
 from jobyard.sessions.glidemq.door import GlidemqDoor
+from jobyard.sessions.glidemq.many import work_of
 from jobyard.sessions.glidemq.projections import room_of_jobs
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
@@ -24,6 +25,7 @@ from jobyard.sessions.glidemq.words import (
     AUTH_TIMED_OUT,
     DISK_FULL,
     EXEC_ABORT,
+    LONG_TRANSACTION,
     MEMORY_FULL,
     NO_AUTH,
     OUT_OF_MEMORY,
@@ -39,9 +41,10 @@ from jobyard.wire.resp_write import write_array, write_error, write_ok, write_si
 if TYPE_CHECKING:
     from jobyard.model.queue import Lease
 
-# Commands a transaction may hold, and bytes of them: it is run in one piece, which keeps all other
-# connections waiting. What its commands may look at, in units of tasks, and answer together.
-QUEUED_MAX: Final = 1000
+# What the commands of a transaction may take together, in microseconds or so, and their bytes: it
+# is run in one piece, which keeps all other connections waiting. What its commands may look at, in
+# units of tasks, and answer together.
+QUEUED_WORK_MAX: Final = 8000
 QUEUED_SIZE_MAX: Final = 64 << 20
 EXEC_UNITS: Final = 5000
 EXEC_ANSWER_MAX: Final = 16 << 20
@@ -127,6 +130,7 @@ class GlidemqSession(Session):
         # The commands of a transaction; None outside of one.
         self.queued: list[Command] | None = None
         self._queued_size: i64 = 0
+        self._queued_work: i64 = 0
         self._is_spoiled: bool = False
         # What the transaction that runs may still look at; -1 outside of one.
         self.units_left: i64 = -1
@@ -361,11 +365,9 @@ class GlidemqSession(Session):
         self.last_command = name
         if self.queued is not None and name not in IMMEDIATE:
             self._queued_size += command.weight()
-            if len(self.queued) >= QUEUED_MAX or self._queued_size > QUEUED_SIZE_MAX:
-                raise Wrong(
-                    f"ERR a transaction has at most {QUEUED_MAX} commands and {QUEUED_SIZE_MAX} "
-                    "bytes, because nobody else is served while it runs: send more without MULTI"
-                )
+            self._queued_work += work_of(command)
+            if self._queued_work > QUEUED_WORK_MAX or self._queued_size > QUEUED_SIZE_MAX:
+                raise Wrong(LONG_TRANSACTION)
             self.queued.append(command)
             write_simple(self.out, b"QUEUED")
             return 0
@@ -446,6 +448,7 @@ class GlidemqSession(Session):
         """Forget the transaction, if there is one."""
         self.queued = None
         self._queued_size = 0
+        self._queued_work = 0
         self._is_spoiled = False
 
     def expect_auth(self, now_ms: i64) -> None:

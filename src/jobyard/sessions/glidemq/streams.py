@@ -15,6 +15,7 @@ from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.keyed import Keyed
 from jobyard.sessions.glidemq.long import begin, pour, when_up_to_date
+from jobyard.sessions.glidemq.many import check_streams, check_whole, for_each, tell_count
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, wrong_count
 from jobyard.wire.resp import parse_integer
 from jobyard.wire.resp_write import (
@@ -130,6 +131,7 @@ class Trim:
 
 def xadd(call: Call) -> None:
     """Add an entry."""
+    check_whole(call)
     at: i64 = 2
     makes = True
     trim: Trim | None = None
@@ -191,12 +193,26 @@ def xtrim(call: Call) -> None:
 
 def xdel(call: Call) -> None:
     """Let entries go; count those that were there."""
-    ids = [parse_id(text, 0) for text in call.args(2)]
+    ids: list[StreamId] = []
+
+    def read(start: int, end: int) -> int:
+        ids.extend(parse_id(text, 0) for text in call.args_between(2 + start, 2 + end))
+        return 0
+
+    for_each(call, call.count() - 2, read, lambda _: _delete(call, ids), is_reading=True)
+
+
+def _delete(call: Call, ids: list[StreamId]) -> None:
+    def drop(start: int, end: int) -> int:
+        key = call.found(1, STREAM)
+        return 0 if key is None else key.drop_entries(ids[start:end])
+
     key = call.found(1, STREAM)
-    if key is None:
-        write_integer(call.out, 0)
-    else:
-        when_up_to_date(call, [key], lambda: write_integer(call.out, key.drop_entries(ids)))
+    when_up_to_date(
+        call,
+        [] if key is None else [key],
+        lambda: for_each(call, len(ids), drop, lambda count: tell_count(call, count), CHANGE_UNITS),
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -280,6 +296,7 @@ def write_stream_head(out: BytesWriter, count: i64, proto: i64) -> None:
 
 def xread(call: Call) -> None:
     """Tell what came behind the ids given; wait for it if asked to."""
+    check_streams(call)
     count: i64 = NEVER_MS
     block_ms: i64 = -1
     at: i64 = 1
@@ -353,13 +370,16 @@ class Reading(Blocked):
         """Answer if any stream has something behind its id."""
         call = self._call
         found: list[list[StreamEntry]] = []
+        left: i64 = READ_MAX
         for name, entry_id in zip(self._names, self._ids, strict=True):
             key = call.door.keyed(name, now_ms)
-            if key.kind() != STREAM or entry_id == LAST_ID:
+            if key.kind() != STREAM or entry_id == LAST_ID or left <= 0:
                 found.append([])
             else:
                 first = _after(entry_id)
-                found.append(key.entries(first, LAST_ID, self._count, is_reversed=False))
+                most = min(self._count, left)
+                found.append(key.entries(first, LAST_ID, most, is_reversed=False))
+                left -= len(found[-1])
         count = len([entries for entries in found if entries])
         if count == 0:
             return False

@@ -7,9 +7,10 @@ from jobyard.model.side import NO_KIND, STRING
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.generic import expiry_at
 from jobyard.sessions.glidemq.lists import span
+from jobyard.sessions.glidemq.many import Values, for_each
 from jobyard.sessions.glidemq.words import NOT_INTEGER, OVERFLOW, SYNTAX, WRONG_TYPE, Wrong
 from jobyard.wire.resp import INTEGER_MAX, INTEGER_MIN, parse_integer
-from jobyard.wire.resp_write import write_array, write_bulk, write_integer, write_nil, write_ok
+from jobyard.wire.resp_write import write_bulk, write_integer, write_nil, write_ok
 
 
 def get(call: Call) -> None:
@@ -27,10 +28,15 @@ def _say(call: Call, value: bytes | None) -> None:
 
 def mget(call: Call) -> None:
     """Tell values; a key of another kind has none."""
-    write_array(call.out, call.count() - 1)
-    for name in call.args(1):
-        key = call.door.keyed(name, call.now_ms)
-        _say(call, key.text() if key.kind() == STRING else None)
+    values: list[bytes | None] = []
+
+    def look(start: int, end: int) -> int:
+        for name in call.args_between(1 + start, 1 + end):
+            key = call.door.keyed(name, call.now_ms)
+            values.append(key.text() if key.kind() == STRING else None)
+        return 0
+
+    for_each(call, call.count() - 1, look, lambda _: Values(values, call.proto), is_reading=True)
 
 
 def strlen(call: Call) -> None:

@@ -142,13 +142,12 @@ def xgroup(call: Call, queue: Queue | None) -> None:
 # -- XACK, XPENDING ----------------------------------------------------------------------------
 
 
-def xack(call: Call, queue: Queue | None, stamps: list[i64]) -> None:
-    """Let entries be over for a group."""
+def acknowledged(call: Call, queue: Queue | None, stamps: list[i64]) -> int:
+    """Let entries be over for a group; return how many it had."""
     subscription = verbs.find(queue, call.arg(2))
     if queue is None or subscription is None:
-        write_integer(call.out, 0)
-        return
-    write_integer(call.out, verbs.acknowledge(call.yard, queue, subscription, stamps))
+        return 0
+    return verbs.acknowledge(call.yard, queue, subscription, stamps)
 
 
 def idle_ms(delivery: Delivery, now_ms: i64) -> i64:

@@ -21,6 +21,7 @@ from jobyard.sessions.glidemq import (
     zsets,
 )
 from jobyard.sessions.glidemq.call import Call, Spec
+from jobyard.sessions.glidemq.many import check_whole
 from jobyard.sessions.glidemq.words import Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.resp_write import (
     write_array,
@@ -44,6 +45,7 @@ IMMEDIATE: Final = frozenset(
 
 def command(call: Call) -> None:
     """Tell about commands."""
+    check_whole(call)
     if call.count() == 1:
         _write_infos(call, list(COMMANDS))
         return

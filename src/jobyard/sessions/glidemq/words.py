@@ -17,6 +17,10 @@ AUTH_TIMED_OUT: Final = "ERR authentication timed out"
 MEMORY_FULL: Final = "ERR out of memory for unfinished commands, try again later"
 DISK_FULL: Final = "MISCONF there is no room left on the disk"
 EXEC_ABORT: Final = "EXECABORT Transaction discarded because of previous errors."
+LONG_TRANSACTION: Final = (
+    "ERR a transaction of so many commands would keep all others waiting while it runs: send "
+    "several, or none (a pipeline of redis-py is none with transaction=False)"
+)
 TOO_LONG: Final = (
     "ERR too much for a transaction, which is run in one piece: ask for less, or without MULTI"
 )

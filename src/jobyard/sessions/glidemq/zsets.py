@@ -8,11 +8,12 @@ from jobyard.model.listing import LAST
 from jobyard.model.side import NO_KIND, ZSET
 from jobyard.sessions.glidemq.answers import Members
 from jobyard.sessions.glidemq.call import Call
-from jobyard.sessions.glidemq.gather import Gather
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS, Gather
 from jobyard.sessions.glidemq.hashes import parse_float
 from jobyard.sessions.glidemq.keyed import Scored, ScoreRange
 from jobyard.sessions.glidemq.lists import read_count, span
 from jobyard.sessions.glidemq.long import begin, pour
+from jobyard.sessions.glidemq.many import check_whole, for_each, tell_count
 from jobyard.sessions.glidemq.words import NOT_FLOAT, SYNTAX, Wrong
 from jobyard.wire.resp_write import (
     write_array,
@@ -26,6 +27,7 @@ _NO_BOUND: Final = "ERR min or max is not a float"
 
 def zadd(call: Call) -> None:
     """Set scores, under conditions if there are any; count the new members, or the changed."""
+    check_whole(call)
     at: i64 = 2
     options: set[bytes] = set()
     while at < call.count():
@@ -66,8 +68,12 @@ def _may_set(options: set[bytes], old: float | None, score: float) -> bool:
 
 def zrem(call: Call) -> None:
     """Let members go; count those that were there."""
-    key = call.found(1, ZSET)
-    write_integer(call.out, 0 if key is None else key.drop_scored(call.args(2)))
+
+    def drop(start: int, end: int) -> int:
+        key = call.found(1, ZSET)
+        return 0 if key is None else key.drop_scored(call.args_between(2 + start, 2 + end))
+
+    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
 
 
 def zscore(call: Call) -> None:

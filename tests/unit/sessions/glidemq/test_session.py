@@ -3,7 +3,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.sessions.glidemq.session import QUEUED_MAX
+from jobyard.sessions.glidemq.many import COMMAND_WORK
+from jobyard.sessions.glidemq.session import QUEUED_WORK_MAX
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.resp import pack
 
@@ -89,8 +90,19 @@ def test_a_reader_waits_also_where_a_stream_begins_anew() -> None:
 def test_a_transaction_has_bounds() -> None:
     client = BareGlidemq().connect()
     client.ask("MULTI")
-    client.send_raw(b"PING\r\n" * QUEUED_MAX)
-    assert client.take_raw() == b"+QUEUED\r\n" * QUEUED_MAX
-    assert client.refused("PING").startswith("ERR a transaction has at most")
+    most = QUEUED_WORK_MAX // (COMMAND_WORK + 1)
+    client.send_raw(b"PING\r\n" * most)
+    assert client.take_raw() == b"+QUEUED\r\n" * most
+    assert client.refused("PING").startswith("ERR a transaction of so many commands")
     assert client.refused("EXEC").startswith("EXECABORT")
     assert client.ask("PING") == b"PONG"
+    # A few commands with many arguments are as long, and nothing of them is done.
+    client.ask("MULTI")
+    fields = [str(at) for at in range(3000)]
+    assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
+    assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
+    assert client.refused("DEL", *[f"glide:{{q}}:w:{at}" for at in fields]).startswith(
+        "ERR a trans"
+    )
+    assert client.refused("EXEC").startswith("EXECABORT")
+    assert client.ask("EXISTS", "glide:{q}:rate") == 0

@@ -1,0 +1,215 @@
+"""Commands with very many arguments: no turn does more than it has room for."""
+
+from typing import Any
+
+import pytest
+
+from jobyard.engine.condemn import condemn
+from jobyard.sessions.glidemq.many import CLAIMS_MAX, STREAMS_MAX, WHOLE_MAX
+from jobyard.sessions.glidemq.session import GlidemqSession
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.glidemq_calls import Library
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import recount
+
+UNITS = 200
+MANY = 1500
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library(BareGlidemq(MemoryStorage()))
+
+
+def slow(library: Library) -> None:
+    site = library.site
+    site.yard.tasks.units_per_turn = UNITS
+    site.yard.tasks.first_units = 4
+    site.is_slow = True
+    site.slice()
+
+
+def answer(library: Library, *words: object) -> Any:
+    """Ask for what takes several turns, none of which does more than it has room for."""
+    client = library.client
+    session = client.session
+    assert isinstance(session, GlidemqSession)
+    tasks = library.site.yard.tasks
+    before = int(tasks.units_done)
+    client.send(*words)
+    turns = 0
+    while session.is_blocked():
+        done = int(tasks.units_done)
+        assert done - before <= 3 * UNITS
+        before = done
+        if not library.site.slice():
+            client.resume()
+        turns += 1
+        assert turns < 10_000
+    assert turns > 3
+    [told] = client.hear()
+    return told
+
+
+def names(count: int = MANY) -> list[str]:
+    return [f"f{at}" for at in range(count)]
+
+
+def test_many_keys_are_counted_told_and_deleted(library: Library) -> None:
+    keys = [library.key(f"w:{name}") for name in names()]
+    for key in keys[::3]:
+        library.client.ask("SET", key, "x")
+    slow(library)
+    assert answer(library, "EXISTS", *keys) == 500
+    assert answer(library, "MGET", *keys) == [b"x", None, None] * 500
+    assert answer(library, "DEL", *keys) == 500
+    assert library.client.ask("EXISTS", *keys[:100]) == 0
+
+
+def test_a_wrong_name_far_behind_keeps_all_keys(library: Library) -> None:
+    keys = [library.key(f"w:{name}") for name in names()]
+    library.client.ask("SET", keys[0], "x")
+    slow(library)
+    told = answer(library, "DEL", *keys, "not-a-key")
+    assert "is no key of a queue" in str(told)
+    assert library.client.ask("GET", keys[0]) == b"x"
+
+
+def test_many_fields_are_told_and_dropped(library: Library) -> None:
+    key = library.key("rate")
+    flat = [word for name in names() for word in (name, name.upper())]
+    library.client.ask("HSET", key, *flat)
+    slow(library)
+    assert answer(library, "HMGET", key, *names(), "none") == [
+        *(name.upper().encode() for name in names()),
+        None,
+    ]
+    assert answer(library, "HDEL", key, *names(), *names()) == MANY
+    assert library.client.ask("EXISTS", key) == 0
+
+
+def test_many_members_are_dropped(library: Library) -> None:
+    key = library.key("xq-pending")
+    library.client.ask("SADD", key, *names(), "left")
+    slow(library)
+    assert answer(library, "SREM", key, *names(), "none") == MANY
+    assert library.client.ask("SMEMBERS", key) == [b"left"]
+
+
+def test_many_items_are_taken_and_trimmed(library: Library) -> None:
+    key = library.key("signals:1")
+    for _ in range(2):
+        library.client.ask("RPUSH", key, *names())
+    slow(library)
+    assert answer(library, "LPOP", key, MANY) == [name.encode() for name in names()]
+    library.site.is_slow = False
+    library.client.ask("LPUSH", key, *names())
+    library.site.is_slow = True
+    assert answer(library, "LTRIM", key, MANY - 1, MANY) == b"OK"
+    assert library.client.ask("LRANGE", key, 0, -1) == [b"f0", b"f0"]
+
+
+def test_many_entries_are_acknowledged_and_deleted(library: Library) -> None:
+    for _ in range(600):
+        library.add()
+    held = [entry for _, entry in library.read(count=300)]
+    slow(library)
+    stream = library.key("stream")
+    assert answer(library, "XACK", stream, "workers", *held, "1-1") == 300
+    assert library.counts()["active"] == 0
+    left = [
+        entry.decode() for entry, _ in library.client.ask("XRANGE", stream, "-", "+", "COUNT", 100)
+    ]
+    rest = [f"{at}-1" for at in range(1, 500)]
+    assert answer(library, "XDEL", stream, *left, *rest) == 100
+    recount(library.site.yard)
+
+
+def test_an_invalid_entry_far_behind_keeps_all(library: Library) -> None:
+    for _ in range(300):
+        library.add()
+    held = [entry for _, entry in library.read(count=300)]
+    slow(library)
+    stream = library.key("stream")
+    assert "Invalid stream ID" in str(answer(library, "XACK", stream, "workers", *held * 4, "x"))
+    assert library.counts()["active"] == 300
+
+
+def test_what_is_done_as_a_whole_is_bounded(library: Library) -> None:
+    many = [*names(WHOLE_MAX), "x"]
+    ask = library.client.refused
+    for words in (
+        ("HSET", library.key("rate")),
+        ("SADD", library.key("xq-pending")),
+        ("RPUSH", library.key("signals:1")),
+        ("LPUSH", library.key("signals:1")),
+        ("ZADD", library.key("scheduled")),
+        ("XADD", library.key("jstream:1"), "*"),
+        ("COMMAND", "INFO"),
+    ):
+        assert f"at most {WHOLE_MAX} arguments" in ask(*words, *many)
+    assert library.client.ask("HSET", library.key("rate"), *many[: WHOLE_MAX - 2]) > 0
+
+
+def test_streams_and_claims_are_bounded(library: Library) -> None:
+    ask = library.client.refused
+    keys = [library.key(f"jstream:{at}") for at in range(STREAMS_MAX + 10)]
+    told = f"at most {STREAMS_MAX} streams"
+    assert told in ask("XREAD", "STREAMS", *keys, *["0"] * len(keys))
+    assert told in ask("XREADGROUP", "GROUP", "workers", "c", "STREAMS", *keys, *[">"] * len(keys))
+    ids = [f"{at}-1" for at in range(1, CLAIMS_MAX + 20)]
+    assert f"at most {CLAIMS_MAX} entries" in ask(
+        "XCLAIM", library.key("stream"), "workers", "c", 0, *ids
+    )
+
+
+def test_many_streams_give_no_more_entries_than_one(library: Library) -> None:
+    other = Library(library.site, "others")
+    for _ in range(700):
+        library.add()
+        other.add()
+    streams = [library.key("stream"), other.key("stream")]
+    read = library.client.ask("XREAD", "STREAMS", *streams, "0", "0")
+    assert [len(entries) for _, entries in read] == [700, 300]
+    taken = library.client.ask(
+        "XREADGROUP", "GROUP", "workers", "c", "STREAMS", *streams, ">", ">"
+    )  # fmt: skip
+    assert [len(entries) for _, entries in taken] == [700, 300]
+    held = library.client.ask(
+        "XREADGROUP", "GROUP", "workers", "c", "STREAMS", *streams, "0", "0"
+    )  # fmt: skip
+    assert [len(entries) for _, entries in held] == [700, 300]
+
+
+def test_a_queue_that_others_empty_while_keys_are_deleted_stays_whole(library: Library) -> None:
+    ids = [library.add().decode() for _ in range(400)]
+    slow(library)
+    yard = library.site.yard
+    client = library.client
+    client.send("DEL", *[library.key(f"job:{job_id}") for job_id in ids])
+    while yard.ready_count == 400:
+        library.site.slice()
+    assert yard.ready_count > 0
+    condemn(yard, yard.queues["tasks"])
+    while library.site.slice():
+        pass
+    [count] = client.hear()
+    assert 0 < count < 400
+    assert yard.jobs.count == 0
+    recount(yard)
+
+
+def test_a_stream_that_others_empty_while_it_is_deleted_stays_whole(library: Library) -> None:
+    for _ in range(2000):
+        library.add()
+    slow(library)
+    yard = library.site.yard
+    library.client.send("DEL", library.key("stream"))
+    while yard.ready_count == 2000:
+        library.site.slice()
+    condemn(yard, yard.queues["tasks"])
+    while library.site.slice():
+        pass
+    assert library.client.hear() == [1]
+    assert yard.jobs.count == 0
+    recount(yard)
