@@ -24,6 +24,14 @@ ANSWER_S_MAX: Final = 300.0
 BUNDLE: Final = 1000
 # As many as a server takes at once.
 BUNDLE_MAX: Final = 100_000
+# Of a body of bunqueue's HTTP API, a message of its WebSocket, and the data of a job.
+BODY_MAX: Final = 11 << 20
+MESSAGE_MAX: Final = 1 << 20
+DATA_MAX: Final = 10 << 20
+# Of the jobs that one may wait for.
+MEMBERS_MAX: Final = 10_000
+# Small values in one frame: as many as one may have bytes.
+VALUES_MAX: Final = 60 << 20
 HEAD: Final = struct.Struct(">I")
 # Longer than the time between two beats of an event stream.
 BEAT_S: Final = 6.0
@@ -151,12 +159,69 @@ def _many_members(doors: Doors) -> None:
         found = doors.command("PUSHB", queue="q", jobs=jobs)["ids"]
         assert isinstance(found, list)
         ids += found
-    doors.command("PUSH", queue="parents", data=1, dependsOn=ids)
+    for start in range(0, len(ids), MEMBERS_MAX):
+        doors.command("PUSH", queue="parents", data=1, dependsOn=ids[start : start + MEMBERS_MAX])
 
 
 def _push_at_once(doors: Doors) -> None:
     count = min(doors.jobs, BUNDLE_MAX)
     doors.command("PUSHB", queue="q", jobs=[{"data": 1, "delay": 60_000}] * count)
+
+
+def _push_chain(doors: Doors) -> None:
+    """Push jobs of which each waits for the one before it, at once."""
+    jobs = [
+        {"data": 1, "customId": f"c{at}", "dependsOn": [f"c{at - 1}"] if at else []}
+        for at in range(min(doors.jobs, BUNDLE_MAX))
+    ]
+    doors.command("PUSHB", queue="q", jobs=jobs)
+
+
+def _push_values(doors: Doors) -> None:
+    """Push jobs that hold nothing but small values."""
+    size = min(VALUES_MAX, 60 * doors.jobs)
+    each = min(size, DATA_MAX // 2)
+    doors.command("PUSHB", queue="q", jobs=[{"data": [0] * each}] * (size // each))
+
+
+def _push_json(doors: Doors) -> None:
+    """Push a job over HTTP whose data are small objects."""
+    text = b'{"data":[%s0]}' % (b"{}," * (min(BODY_MAX - 100, 10 * doors.jobs) // 3))
+    peer = http.client.HTTPConnection("127.0.0.1", doors.ports["http"], timeout=ANSWER_S_MAX)
+    peer.request("POST", "/queues/q/jobs", text)
+    answer = peer.getresponse()
+    content = answer.read()
+    peer.close()
+    if answer.status != 200:
+        raise BenchError(f"a long body is answered with {answer.status} {content[:200]!r}")
+
+
+def _push_bulk(doors: Doors) -> None:
+    """Push many jobs over HTTP."""
+    count = min(doors.jobs, BUNDLE_MAX)
+    doors.request("POST", "/queues/q/jobs/bulk", {"jobs": [{"data": at} for at in range(count)]})
+
+
+_UPGRADE: Final = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+def _push_message(doors: Doors) -> None:
+    """Push a job over a WebSocket whose data are small values."""
+    count = (min(MESSAGE_MAX, doors.jobs) - 100) // 2
+    text = b'{"cmd":"PUSH","queue":"q","reqId":"long","data":[%s0]}' % (b"0," * count)
+    with socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer:
+        peer.sendall(_UPGRADE)
+        # Masked with zeros, which leaves it as it is.
+        peer.sendall(b"\x81\xff" + struct.pack(">Q", len(text)) + bytes(4) + text)
+        heard = b""
+        while b'"reqId":"long"' not in heard:
+            more = peer.recv(1 << 16)
+            if not more:
+                raise BenchError(f"a long message is answered with {heard[-200:]!r}")
+            heard += more
 
 
 _later = _jobs(delay=3_600_000)
@@ -182,6 +247,11 @@ HEAVY: Final = (
     Heavy("jobs-list", _jobs(), lambda d: d.request("GET", "/queues/q/jobs/list?limit=1000000")),
     Heavy("DELETE-topic", _jobs(), lambda doors: doors.request("DELETE", "/v0/topics/q")),
     Heavy("PUSHB-delayed", lambda _doors: None, _push_at_once),
+    Heavy("PUSHB-chain", lambda _doors: None, _push_chain),
+    Heavy("PUSHB-values", lambda _doors: None, _push_values),
+    Heavy("PUSH-json", lambda _doors: None, _push_json),
+    Heavy("bulk-json", lambda _doors: None, _push_bulk),
+    Heavy("ws-json", lambda _doors: None, _push_message),
     Heavy("queues", Doors.spread, lambda doors: doors.request("GET", "/queues")),
     Heavy("dashboard", Doors.spread, lambda doors: doors.request("GET", "/dashboard/queues")),
     Heavy("topics", Doors.spread, lambda doors: doors.request("GET", "/v0/topics?page_size=1000")),

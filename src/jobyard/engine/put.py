@@ -167,10 +167,32 @@ def make_way_for(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> N
     make_way(yard, queue, len(wishes), size, room, now_ms)
 
 
+def check_way(queue: Queue, count: i64, size: i64) -> None:
+    """Refuse so many jobs of so many bytes that a queue may not hold, as `make_way` would."""
+    config = queue.config
+    assert config is not None
+    if config is BARRED:
+        raise NameTaken(queue.name)
+    too_many, too_long = _excess(queue, config, count, size)
+    if too_many > 0 or too_long > 0:
+        _refuse_excess(config, count, size, may_exceed=False)
+
+
 def _victims(
     yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i64, *, may_exceed: bool
 ) -> list[Job]:
     """Return the jobs that must go for others: never one that runs, or that others wait for."""
+    too_many, too_long = _excess(queue, config, count, size)
+    if too_many <= 0 and too_long <= 0:
+        return []
+    _refuse_excess(config, count, size, may_exceed=may_exceed)
+    roster = queue.roster
+    assert roster is not None
+    return _oldest(yard, roster, too_many, too_long)
+
+
+def _excess(queue: Queue, config: TopicConfig, count: i64, size: i64) -> tuple[i64, i64]:
+    """Return how many jobs and bytes there would be too many."""
     roster = queue.roster
     assert roster is not None
     too_many: i64 = 0
@@ -179,14 +201,15 @@ def _victims(
         too_many = queue.jobs_count() - queue.done.live_count + count - config.cap_records
     if config.cap_bytes > 0:
         too_long = roster.bytes + size - config.cap_bytes
-    if too_many <= 0 and too_long <= 0:
-        return []
+    return too_many, too_long
+
+
+def _refuse_excess(config: TopicConfig, count: i64, size: i64, *, may_exceed: bool) -> None:
     is_rejecting = config.discard == DISCARD_REJECT
     if config.is_exceeded_by(count, size) and (is_rejecting or not may_exceed):
         raise WriteTooLarge
     if is_rejecting:
         raise TopicFull
-    return _oldest(yard, roster, too_many, too_long)
 
 
 def _oldest(yard: Yard, roster: Roster, too_many: i64, too_long: i64) -> list[Job]:

@@ -108,14 +108,15 @@ class Tasks:
         """End a turn: do what it has room for, and some in any case; True if work is left."""
         going = self._going
         share = max(1, self.units_per_turn // 4)
-        left = max(self._left, share)
-        while going and left > 0:
+        self._left = max(self._left, share)
+        while going and self._left > 0:
             task = going.pop(0)
-            most = min(left, share)
+            most = min(self._left, share)
             done = self._step(task, most, now_ms)
             if done >= most:
                 going.append(task)
-            left -= max(done, 1)
+            elif done == 0:
+                self._left -= 1
         self._left = self.units_per_turn
         return len(going) > 0
 

@@ -59,8 +59,9 @@ M_MMAP_THRESHOLD: Final = -3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
-# Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it.
-GC_THRESHOLDS: Final = (100_000, 50, 1000)
+# Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it,
+# but the first number is also what one looks at: 100,000 objects would take ten milliseconds.
+GC_THRESHOLDS: Final = (30_000, 170, 1000)
 
 
 def run(config: Config) -> int:

@@ -87,7 +87,7 @@ class JsonFields:
         while row < len(self._index):
             start = read_i64_le(self._index, row) & _LOW
             found.append(
-                _text_of(self.data[start : string_end(self.data, start, len(self.data)) - 1])
+                text_of(self.data[start : string_end(self.data, start, len(self.data)) - 1])
             )
             row += _ROW_SIZE
         return found
@@ -354,13 +354,13 @@ def kind_of(data: bytes, start: i64, end: i64) -> i64:
     if byte == 91:
         return KIND_ARRAY
     if _is_number(data, start):
-        return KIND_INTEGER if _is_plain_integer(data, start, end) else KIND_FLOAT
+        return KIND_INTEGER if is_plain_integer(data, start, end) else KIND_FLOAT
     return KIND_NIL if byte == 110 else KIND_BOOL
 
 
 def text_at(data: bytes, start: i64, end: i64) -> str | None:
     """Return the text that a well-formed value is; None if it is none."""
-    return _text_of(data[start + 1 : end - 1]) if data[start] == 34 else None
+    return text_of(data[start + 1 : end - 1]) if data[start] == 34 else None
 
 
 def content_at(data: bytes, start: i64, end: i64) -> bytes | None:
@@ -368,14 +368,14 @@ def content_at(data: bytes, start: i64, end: i64) -> bytes | None:
     if data[start] != 34:
         return None
     content = data[start + 1 : end - 1]
-    return content if b"\\" not in content else _text_of(content).encode()
+    return content if b"\\" not in content else text_of(content).encode()
 
 
 def integer_at(data: bytes, start: i64, end: i64, otherwise: i64) -> i64:
     """Return the whole number within 64 bits that a well-formed value is; else `otherwise`."""
     if not _is_number(data, start):
         return otherwise
-    if not _is_plain_integer(data, start, end):
+    if not is_plain_integer(data, start, end):
         return whole_or(float(data[start:end]), otherwise)
     if end - start > _WIDE_SIZE:
         # Thousands of digits would take long, and Python refuses them.
@@ -402,7 +402,7 @@ def value_at(data: bytes, start: i64, end: i64) -> object:
     return _mended(value) if b"\\ud" in raw or b"\\uD" in raw else value
 
 
-def _text_of(content: bytes) -> str:
+def text_of(content: bytes) -> str:
     """Return the text of what stands between quotes."""
     if b"\\" not in content:
         return content.decode()
@@ -431,7 +431,7 @@ def _mended(value: object) -> object:
 
 def _key_at(data: bytes, start: i64) -> bytes:
     """Return the UTF-8 of a key, escapes undone, which stands at `start` behind its quote."""
-    return _text_of(data[start : string_end(data, start, len(data)) - 1]).encode()
+    return text_of(data[start : string_end(data, start, len(data)) - 1]).encode()
 
 
 def _key_size(data: bytes, key: i64) -> i64:
@@ -449,7 +449,8 @@ def _is_number(data: bytes, start: i64) -> bool:
     return byte == 45 or 48 <= byte <= 57
 
 
-def _is_plain_integer(data: bytes, start: i64, end: i64) -> bool:
+def is_plain_integer(data: bytes, start: i64, end: i64) -> bool:
+    """Tell whether a well-formed number has neither point nor exponent."""
     at = start + 1
     while at < end:
         if not 48 <= data[at] <= 57:

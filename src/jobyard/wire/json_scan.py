@@ -49,7 +49,7 @@ def skip_blanks(data: bytes, at: i64, end: i64) -> i64:
 def end_of(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
     """Return where a value ends that may be nested so deep, or -1; as `skip` otherwise."""
     if at < end and data[at] != 123 and data[at] != 91:
-        return _scalar_end(data, at, end)
+        return scalar_end(data, at, end)
     return _nested_end(data, at, end, depth_max)
 
 
@@ -69,7 +69,7 @@ def _nested_end(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
                     return -1
                 continue
         else:
-            at = _scalar_end(data, at, end)
+            at = scalar_end(data, at, end)
         at = _close(data, at, end, closers)
         depth: i64 = len(closers)
         if at < 0 or depth == 0:
@@ -113,7 +113,8 @@ def value_start(data: bytes, at: i64, end: i64, closer: i64) -> i64:
     return skip_blanks(data, at + 1, end)
 
 
-def _scalar_end(data: bytes, at: i64, end: i64) -> i64:
+def scalar_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return where the text, number or word at `at` ends, or -1."""
     byte: i64 = data[at]
     if byte == 34:
         return string_end(data, at + 1, end)
@@ -123,7 +124,7 @@ def _scalar_end(data: bytes, at: i64, end: i64) -> i64:
         return _word_end(data, at, end, b"false")
     if byte == 110:
         return _word_end(data, at, end, b"null")
-    after = _number_end(data, at, end)
+    after = number_end(data, at, end)
     # Compiled, `after if ... else -1` would make an object of the number.
     if after - at > NUMBER_SIZE_MAX:
         return -1
@@ -137,7 +138,7 @@ def string_end(data: bytes, at: i64, end: i64) -> i64:
         if at >= long_from:
             at = _long_end(data, at, end)
             long_from = end
-        at = _plain_end(data, at, min(end, long_from))
+        at = plain_end(data, at, min(end, long_from))
         byte: i64 = data[at]
         at += 1
         if byte == 34:
@@ -145,7 +146,7 @@ def string_end(data: bytes, at: i64, end: i64) -> i64:
         if byte < 32:
             return -1
         if byte == 92:
-            at = _escape_end(data, at, end)
+            at = escape_end(data, at, end)
             if at < 0:
                 return -1
     return -1
@@ -161,7 +162,7 @@ def _long_end(data: bytes, at: i64, end: i64) -> i64:
     return at
 
 
-def _plain_end(data: bytes, at: i64, end: i64) -> i64:
+def plain_end(data: bytes, at: i64, end: i64) -> i64:
     """Pass over text, seven bytes at once, up to where a quote, escape or control is near.
 
     A byte is zero when taking one from it borrows and its top bit was not set; the same with 32 in
@@ -179,7 +180,8 @@ def _plain_end(data: bytes, at: i64, end: i64) -> i64:
     return at
 
 
-def _escape_end(data: bytes, at: i64, end: i64) -> i64:
+def escape_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return the end of the escape whose backslash stands before `at`, or -1."""
     if at >= end:
         return -1
     byte: i64 = data[at]
@@ -205,7 +207,8 @@ def _word_end(data: bytes, at: i64, end: i64, word: bytes) -> i64:
     return at + size
 
 
-def _number_end(data: bytes, at: i64, end: i64) -> i64:
+def number_end(data: bytes, at: i64, end: i64) -> i64:
+    """Return the end of the number at `at`, or -1."""
     if data[at] == 45:
         at += 1
     if at < end and data[at] == 48:

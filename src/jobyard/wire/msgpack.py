@@ -115,29 +115,36 @@ def skip(data: bytes, at: i64, end: i64) -> i64:
 
 def is_deeper(data: bytes, at: i64, end: i64, most: i64) -> bool:
     """Tell whether a value that `skip` accepts is nested more than `most` deep."""
-    # How many values are still to come on each level.
-    left: list[i64] = [1]
+    # How many values are still to come in the innermost list or map, and in those around it.
+    left: i64 = 1
+    around: list[i64] = []
     while True:
-        while left and left[-1] == 0:
-            left.pop()
-        if not left or at >= end:
+        while left == 0:
+            if not around:
+                return False
+            left = around.pop()
+        if at >= end:
             return False
-        left[-1] -= 1
+        left -= 1
         form: i64 = data[at]
         at += 1
-        more: i64 = 0
-        if 0xC0 <= form < 0xE0:
-            at, more = _skip_wide(data, at, end, form)
-        elif 0xA0 <= form < 0xC0:
-            at += form & 31
-        elif 0x90 <= form < 0xA0:
-            more = form & 15
-        elif 0x80 <= form < 0x90:
-            more = (form & 15) * 2
+        if form < 0x80 or form >= 0xE0:
+            continue
+        at, more = past_head(data, at, end, form)
         if more > 0:
-            if len(left) > most:
+            if len(around) >= most:
                 return True
-            left.append(more)
+            around.append(left)
+            left = more
+
+
+def past_head(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
+    """Return where the bytes of a form from 80 to df end and how many values follow them."""
+    if form >= 0xC0:
+        return _skip_wide(data, at, end, form)
+    if form >= 0xA0:
+        return at + (form & 31), 0
+    return at, (form & 15 if form >= 0x90 else (form & 15) * 2)
 
 
 def _skip_wide(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
@@ -271,29 +278,30 @@ def text_of(content: bytes) -> str:
         return content.decode("utf-8", "replace")
 
 
-def decode(data: bytes, at: i64, end: i64) -> object:
+def decode(data: bytes, at: i64, end: i64, most: i64 = VALUES_MAX) -> object:
     """Return the value that fills the bytes from `at` to `end`; raise Malformed if none does.
 
     A map becomes a dict with text for keys, an array a list, str and bin become str and bytes, an
-    extension Ext. Undefined is ABSENT alone, None in a list, and left out of a dict.
+    extension Ext. Undefined is ABSENT alone, None in a list, and left out of a dict. Raises
+    Malformed also for more than `most` values in one.
     """
     if skip(data, at, end) != end:
         raise Malformed("no MessagePack value")
-    return _Decoder(data, at).value(0)
+    return _Decoder(data, at, most).value(0)
 
 
 @final
 class _Decoder:
     """Walks bytes that `skip` has found whole, so no bound is checked again."""
 
-    def __init__(self, data: bytes, at: i64) -> None:
+    def __init__(self, data: bytes, at: i64, most: i64) -> None:
         self.data = data
         self.at: i64 = at
-        self.values_count: i64 = 0
+        self.values_left: i64 = most
 
     def value(self, depth: i64) -> object:
-        self.values_count += 1
-        if self.values_count > VALUES_MAX:
+        self.values_left -= 1
+        if self.values_left < 0:
             raise Malformed("too many values")
         data = self.data
         at = self.at

@@ -30,10 +30,15 @@ from jobyard.wire.msgpack import (
     skip,
     text_of,
 )
+from jobyard.wire.msgpack_scan import Ends
 from jobyard.wire.numbers import whole_or
 
 # No command has more than fifty; the table of a frame full of keys would be eight times as long.
 KEYS_MAX: Final = 1024
+# Of a list of names, as long as its bytes would allow for millions.
+TEXTS_MAX: Final = 100_000
+# An option that holds more is none; what may be long is gone through in place.
+OPTION_VALUES_MAX: Final = 20_000
 
 # A row of the index: key start i32, sign of the key i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
@@ -62,9 +67,15 @@ class Fields:
         self.name: i64 = -1
         # How many keys there are beside these six.
         self.others_count: i64 = 0
+        # Where long values end, if they were looked for.
+        self.ends: Ends | None = None
         self._first: i64 = first
         self._end: i64 = end
         self._index: bytes = b""
+
+    def set_index(self, index: bytes) -> None:
+        """Know where all values stand."""
+        self._index = index
 
     def _span(self, key: bytes) -> i64:
         """Return the span of `key`, or -1."""
@@ -148,7 +159,7 @@ class Fields:
     def value(self, key: bytes) -> object:
         """Return a value decoded, or ABSENT; raise Malformed when it is nested too deep."""
         start, end = self.find(key)
-        return decode(self.data, start, end) if start >= 0 else ABSENT
+        return decode(self.data, start, end, OPTION_VALUES_MAX) if start >= 0 else ABSENT
 
     def text(self, key: bytes) -> str | None:
         """Return a value that is text; None for all others."""
@@ -159,13 +170,24 @@ class Fields:
         """Return the UTF-8 of a value that is text, unchecked; None for all others."""
         return self.content_at(self._span(key))
 
-    def texts(self, key: bytes) -> list[str] | None:
-        """Return a value that is an array of nothing but text; None for all others."""
+    def inside_at(self, span: i64) -> "Fields | None":
+        """Return the fields of a value that is a map; None for all others."""
+        if span < 0:
+            return None
+        return read_known(self.data, span & _LOW, span >> 32, self.ends)
+
+    def count(self, key: bytes) -> i64:
+        """Return how many items an array has; -1 for all other values."""
+        start, end = self.find(key)
+        return array_header(self.data, start, end)[0] if start >= 0 else i64(-1)
+
+    def texts(self, key: bytes, most: i64 = TEXTS_MAX) -> list[str] | None:
+        """Return a value that is an array of nothing but text; None for all others, or too many."""
         start, end = self.find(key)
         if start < 0:
             return None
         count, at = array_header(self.data, start, end)
-        if count < 0:
+        if count < 0 or count > most:
             return None
         found: list[str] = []
         while count > 0:
@@ -223,6 +245,31 @@ def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
             _note(fields, content_start(data, at), after, after | value_end << 32)
         at = value_end
     return fields if at == end else None
+
+
+def read_known(data: bytes, start: i64, end: i64, ends: Ends | None) -> Fields | None:
+    """Find the fields of a map of which it is known where long values end, if it is."""
+    if ends is None:
+        return read_fields(data, start, end)
+    count, at = map_header(data, start, end)
+    if count < 0 or count > KEYS_MAX:
+        return None
+    fields = Fields(data, at, end)
+    fields.ends = ends
+    index = BytesWriter()
+    while count > 0:
+        count -= 1
+        after = ends.after(data, at, end)
+        value_end = ends.after(data, after, end)
+        if kind_of(data, at) == KIND_TEXT:
+            key = content_start(data, at)
+            _note(fields, key, after, after | value_end << 32)
+            if after - key <= _KEY_SIZE_MAX:
+                write_i64_le(index, key | _sign(data, key, after) << 32)
+                write_i64_le(index, after | value_end << 32)
+        at = value_end
+    fields.set_index(index.getvalue())
+    return fields
 
 
 def _note(fields: Fields, key: i64, key_end: i64, span: i64) -> None:

@@ -26,6 +26,16 @@ class Raw:
         self.data = data
 
 
+@final
+class Part:
+    """A value that is MessagePack already and stands among others."""
+
+    def __init__(self, data: bytes, start: i64, end: i64) -> None:
+        self.data = data
+        self.start: i64 = start
+        self.end: i64 = end
+
+
 def begin_frame(out: BytesWriter) -> i64:
     """Leave room for the length of a frame; return where, for `end_frame`."""
     position: i64 = len(out)
@@ -190,9 +200,28 @@ def encode(value: object) -> bytes:
     return out.getvalue()
 
 
-def write_value(out: BytesWriter, value: object) -> None:
-    """Append a whole Python value: None, bool, int, float, str, bytes, list, tuple, dict, Ext, Raw.
+def framed(pairs: dict[str, object]) -> bytes:
+    """Return a map as a frame; long parts of it are copied only once."""
+    head = BytesWriter()
+    write_map(head, len(pairs))
+    pieces: list[bytes | memoryview] = [head.getvalue()]
+    size = len(pieces[0])
+    for key, value in pairs.items():
+        pieces.append(encode(key))
+        size += len(pieces[-1])
+        if isinstance(value, Part):
+            pieces.append(memoryview(value.data)[value.start : value.end])
+        else:
+            pieces.append(encode(value))
+        size += len(pieces[-1])
+    pieces.insert(0, size.to_bytes(FRAME_HEADER_SIZE, "big"))
+    return b"".join(pieces)
 
+
+def write_value(out: BytesWriter, value: object) -> None:
+    """Append a whole Python value: None, bool, int, float, str, bytes, list, tuple, dict, Ext.
+
+    What is Raw, or a Part, is MessagePack already.
     ABSENT is left out of maps and nil elsewhere. Raises Malformed on a value nested deeper than
     anything `decode` would open.
     """
@@ -224,6 +253,8 @@ def _write_nested(out: BytesWriter, value: object, depth: i64) -> None:
 def _write_opaque(out: BytesWriter, value: object) -> None:
     if isinstance(value, Raw):
         out.write(value.data)
+    elif isinstance(value, Part):
+        out.write(value.data[value.start : value.end])
     elif isinstance(value, bytes):
         write_bin(out, value)
     elif isinstance(value, Ext):

@@ -134,19 +134,20 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) <= 11 else float(digits)
 
 
-def _parse_finite(text: str) -> float:
+def parse_finite(text: str) -> float:
+    """Return a number as a float; ValueError if none is as large."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"no number is as large as {text[:20]}")
     return number
 
 
-def _parse_exact(digits: str) -> object:
+def parse_exact(digits: str) -> object:
     """Return a whole number that stays what it is when it is written as MessagePack."""
     if len(digits) <= 11:
         return int(digits)
     if len(digits) > 20:
-        return _parse_finite(digits)
+        return parse_finite(digits)
     number = int(digits)
     if -_EXACT_MAX <= number <= _EXACT_MAX or not LEAST <= number < 1 << 64:
         return float(number)
@@ -161,7 +162,7 @@ def _refuse_constant(word: str) -> None:
 
 _JSON: Final = json.JSONDecoder(parse_int=_parse_int, parse_constant=_refuse_constant)
 _STRICT_JSON: Final = json.JSONDecoder(
-    parse_int=_parse_exact, parse_float=_parse_finite, parse_constant=_refuse_constant
+    parse_int=parse_exact, parse_float=parse_finite, parse_constant=_refuse_constant
 )
 _STRINGS: Final = json.JSONEncoder(ensure_ascii=False)
 NO_JSON: Final = object()

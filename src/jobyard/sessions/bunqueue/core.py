@@ -1,4 +1,4 @@
-"""PUSH, PULL, ACK, FAIL and their batches: the commands of a job's usual life."""
+"""PUSH, PULL, ACK and FAIL: the commands of a job's usual life. Batches: `batch.py`, `acks.py`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail
-from jobyard.engine.put import Wish, enter, make_room, make_way, make_way_for, room_for
+from jobyard.engine.put import Wish, enter, make_room, make_way, room_for
 from jobyard.engine.queues import hold_watch, open_queue
 from jobyard.engine.take import offer, take_one, wait
-from jobyard.errors import Refused, ResultTooLarge, StorageFull, YardFull
-from jobyard.model.extra import (
-    OPEN,
-    Extra,
-)
+from jobyard.errors import Refused
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, JSON, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import DURABLE
@@ -24,11 +20,12 @@ from jobyard.sessions.bunqueue import kin, options
 from jobyard.sessions.bunqueue.ids import find_job, id_bytes, token_number, write_uuid
 from jobyard.sessions.bunqueue.request import Pull
 from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
-from jobyard.wire.msgpack import array_header, skip
-from jobyard.wire.msgpack_write import write_array, write_ascii, write_text
+from jobyard.wire.msgpack_write import write_text
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
     from jobyard.engine.yard import Yard
     from jobyard.sessions.bunqueue.onlooker import Onlooker
     from jobyard.sessions.bunqueue.request import Request
@@ -38,10 +35,6 @@ if TYPE_CHECKING:
 LOCK_MS_DEFAULT: Final = 30_000
 PULL_WAIT_MAX: Final = 60_000
 PULL_COUNT_MAX: Final = 1000
-# Of one PUSHB.
-BATCH_MAX: Final = 100_000
-
-_TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
 
 
 # -- PUSH --------------------------------------------------------------------------------------
@@ -54,19 +47,19 @@ def push(session: BunqueueSession, request: Request) -> None:
     name = session.queue_name(fields)
     door = session.door
     wish = options.read_wish(door, fields, now_ms)
-    _refuse_if_draining(session)
+    refuse_if_draining(session)
     queue = open_queue(door.yard, name)
     job = push_wish(session, queue, wish, fields, now_ms)
     out = session.out
     frame = session.begin_ok(request.req_id, 1)
     out.write(b"\xa2id")
-    _write_id(session, job)
+    write_id(out, job)
     session.end_ok(frame, request.req_id)
     session.narrow(frame, job.batch)
 
 
-def _write_id(session: BunqueueSession, job: Job) -> None:
-    out = session.out
+def write_id(out: BytesWriter, job: Job) -> None:
+    """Append the id by which the client of a new job is to know it."""
     extra = job.extra
     if extra is not None and extra.custom_id:
         write_text(out, extra.custom_id)
@@ -76,7 +69,8 @@ def _write_id(session: BunqueueSession, job: Job) -> None:
     write_uuid(out, job)
 
 
-def _refuse_if_draining(session: BunqueueSession) -> None:
+def refuse_if_draining(session: BunqueueSession) -> None:
+    """Take no new jobs once the server is to stop."""
     if session.door.is_draining:
         raise Refused("Server is shutting down")
 
@@ -106,7 +100,7 @@ def push_wish(
     if extra is not None:
         owner = stand_in(yard, queue, wish, now_ms)
         if owner is not None:
-            _promise_alike(yard, owner, wish)
+            promise_alike(yard, owner, wish)
             return owner
     job = enter(yard, queue, wish, now_ms)
     if extra is not None:
@@ -116,7 +110,7 @@ def push_wish(
     return job
 
 
-def _promise_alike(yard: Yard, owner: Job, wish: Wish) -> None:
+def promise_alike(yard: Yard, owner: Job, wish: Wish) -> None:
     """Answer for the job that stands for another as for that other: not before it is as safe."""
     if wish.policy.flags & DURABLE or owner.policy.flags & DURABLE or owner.queue.is_synced:
         yard.journal.raise_to(owner.batch)
@@ -133,120 +127,6 @@ def check_group_size(queue: Queue, wish: Wish, fields: Fields) -> None:
     group = None if rules is None else rules.groups.get(extra.group_id)
     if group is not None and len(group.ready.items) >= most > 0:
         raise Refused(f"Group {extra.group_id} has reached its maximum size of {most}")
-
-
-def push_batch(session: BunqueueSession, request: Request) -> None:
-    """Add many jobs, all of them or none."""
-    fields = request.fields
-    now_ms = request.now_ms
-    queue_text = session.queue_name(fields)
-    entries = options.entries(fields, "jobs", BATCH_MAX, _TOO_MANY, ": ")
-    door = session.door
-    yard = session.yard
-    _refuse_if_draining(session)
-    queue = open_queue(yard, queue_text)
-    wishes = _read_wishes(session, queue, entries, now_ms)
-    make_way_for(yard, queue, wishes, now_ms)
-    ties = kin.link_all(yard, queue.name, wishes, entries)
-    _refuse_any_taken(yard, queue, wishes, now_ms)
-    room: i64 = ties.room()
-    for wish in wishes:
-        room += room_for(queue, wish)
-        room += 0 if wish.extra is None else room_to_stand_in(queue, wish, now_ms)
-    make_room(yard, room, now_ms)
-    jobs: list[Job] = []
-    first_id: i64 = yard.journal.next_id
-    for i in range(len(wishes)):
-        k = i if ties.order is None else ties.order[i]
-        jobs.append(_enter_one(session, queue, wishes[k], entries[k], ties, k, now_ms))
-    if ties.order is not None:
-        jobs = kin.put_back(jobs, ties.order)
-    if door.onlooker is not None and len(jobs) > 1:
-        _tell_pushed(door.onlooker, queue_text, len(jobs), yard.journal.next_id - first_id)
-    if queue.first_link is not None:
-        offer(yard, queue, now_ms)
-    out = session.out
-    frame = session.begin_ok(request.req_id, 1)
-    write_ascii(out, b"ids")
-    write_array(out, len(jobs))
-    newest: i64 = 0
-    for job in jobs:
-        _write_id(session, job)
-        newest = max(newest, job.batch)
-    session.end_ok(frame, request.req_id)
-    session.narrow(frame, newest)
-
-
-def _tell_pushed(onlooker: Onlooker, queue: str, total: int, inserted: i64) -> None:
-    told: dict[str, object] = {"queue": queue, "total": total, "inserted": int(inserted)}
-    told["duplicates"] = total - int(inserted)
-    onlooker.tell("batch:pushed", told)
-
-
-def _read_wishes(
-    session: BunqueueSession, queue: Queue, entries: list[Fields], now_ms: i64
-) -> list[Wish]:
-    wishes: list[Wish] = []
-    for i, entry in enumerate(entries):
-        try:
-            wish = options.read_wish(session.door, entry, now_ms)
-            if wish.extra is not None:
-                check_group_size(queue, wish, entry)
-        except Refused as refusal:
-            raise Refused(f"jobs[{i}]: {refusal}") from None
-        wishes.append(wish)
-    return wishes
-
-
-def _refuse_any_taken(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> None:
-    """Refuse a batch of which a job could not enter, before any other has."""
-    for i, wish in enumerate(wishes):
-        if wish.extra is None:
-            continue
-        try:
-            refuse_taken(yard, queue, wish, now_ms)
-        except Refused as refusal:
-            raise Refused(f"jobs[{i}]: {refusal}") from None
-
-
-def _enter_one(
-    session: BunqueueSession,
-    queue: Queue,
-    wish: Wish,
-    entry: Fields,
-    ties: kin.Ties,
-    place: int,
-    now_ms: i64,
-) -> Job:
-    yard = session.yard
-    extra = wish.extra
-    if extra is None:
-        return enter(yard, queue, wish, now_ms)
-    if ties.order is not None:
-        ties.resolve(extra)
-    before = kin.namesake(yard, wish)
-    job = stand_in(yard, queue, wish, now_ms)
-    if job is not None:
-        _promise_alike(yard, job, wish)
-    else:
-        _forget_gone(yard, extra)
-        job = enter(yard, queue, wish, now_ms)
-        kin.welcome(yard, job, ties.parents.get(place), before, entry, now_ms)
-    if ties.order is not None:
-        ties.entered(extra.custom_id, job)
-    return job
-
-
-def _forget_gone(yard: Yard, extra: Extra) -> None:
-    """Wait for no job that another of the same batch has replaced meanwhile."""
-    if extra.members is not None:
-        extra.set_members(
-            [
-                member
-                for member in extra.members
-                if member.state != OPEN or yard.jobs.get(member.child_id) is not None
-            ]
-        )
 
 
 # -- PULL --------------------------------------------------------------------------------------
@@ -433,13 +313,13 @@ def ack(session: BunqueueSession, request: Request) -> None:
         session.answer(request.req_id, already_final())
         return
     check_lease(session, job, name, token)
-    _complete(session.yard, job, result, keep, request.now_ms)
+    complete_run(session.yard, job, result, keep, request.now_ms)
     frame = session.begin_ok(request.req_id, 0)
     session.end_ok(frame, request.req_id)
     session.narrow(frame, job.batch)
 
 
-def _complete(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> None:
+def complete_run(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> None:
     """End a run well; what it came to is kept as the family of the job writes it."""
     if job.family == GLIDE:
         complete(yard, job, to_json(MSGPACK, result) if result else b"", JSON, keep, now_ms)
@@ -450,84 +330,6 @@ def _complete(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> No
 def already_final() -> dict[str, object]:
     """Return the answer to an end that came too late."""
     return {"data": {"applied": False, "reason": "already-finalized"}}
-
-
-def ack_batch(session: BunqueueSession, request: Request) -> None:
-    """Finish many jobs; one that cannot be finished does not keep the others from it."""
-    fields = request.fields
-    ids = fields.texts(b"ids")
-    if ids is None:
-        raise Refused("ids must be an array of strings")
-    tokens = _aligned_tokens(fields, len(ids))
-    results = _aligned_results(fields, len(ids))
-    removes = fields.value(b"removeOnCompletes")
-    ignored: list[object] = []
-    ignored_ids: list[object] = []
-    newest: i64 = 0
-    for i, name in enumerate(ids):
-        job = find_job(session.yard, name.encode())
-        token = tokens[i] if tokens is not None else None
-        if job is None or not _may_end(session, job, name.encode(), token):
-            ignored.append(i)
-            ignored_ids.append(name)
-            continue
-        is_removed = isinstance(removes, list) and i < len(removes) and removes[i] is True
-        keep: i64 = KEEP_NOT if is_removed else KEEP_AS_ASKED
-        result = results[i] if results is not None else b""
-        try:
-            _complete(session.yard, job, result, keep, request.now_ms)
-        except (YardFull, StorageFull, ResultTooLarge):
-            # Those before it have ended, and must not be asked for again.
-            ignored.append(i)
-            ignored_ids.append(name)
-            continue
-        newest = max(newest, job.batch)
-    if ignored:
-        data = {"ignoredIndices": ignored, "ignoredIds": ignored_ids}
-        session.answer(request.req_id, {"data": data})
-        return
-    frame = session.begin_ok(request.req_id, 0)
-    session.end_ok(frame, request.req_id)
-    session.narrow(frame, newest)
-
-
-def _may_end(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> bool:
-    if job.state in (DONE, DEAD):
-        return False
-    try:
-        check_lease(session, job, name, token)
-    except Refused:
-        return False
-    return True
-
-
-def _aligned_tokens(fields: Fields, count: i64) -> list[bytes] | None:
-    value = fields.value(b"tokens")
-    if not isinstance(value, list):
-        return None
-    if len(value) != count:
-        raise Refused("ACKB tokens length must match ids length")
-    return [one.encode() if isinstance(one, str) else b"" for one in value]
-
-
-def _aligned_results(fields: Fields, count: i64) -> list[bytes] | None:
-    start, end = fields.find(b"results")
-    if start < 0:
-        return None
-    data = fields.data
-    found, at = array_header(data, start, end)
-    if found < 0:
-        return None
-    if found != count:
-        raise Refused("ACKB results length must match ids length")
-    results: list[bytes] = []
-    while at < end:
-        after = skip(data, at, end)
-        raw = data[at:after]
-        # Nothing, or JavaScript's undefined.
-        results.append(b"" if raw in (b"\xc0", b"\xd4\x00\x00") else raw)
-        at = after
-    return results
 
 
 def fail_job(session: BunqueueSession, request: Request) -> dict[str, object]:

@@ -69,7 +69,7 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer:
     door = session.door
     yard = session.yard
     now_ms = request.now_ms
-    entries = options.entries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ")
+    entries = options.Entries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ").all()
     plan, inputs = _read_plan(door, entries, now_ms)
     _check_topology(plan, inputs)
     _check_groups(yard, plan, inputs)

@@ -13,11 +13,13 @@ from jobyard.model.secrets import is_one_of
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.http_clerk import Clerks, read_object
 from jobyard.sessions.bunqueue.http_events import EventCounter, Hub
+from jobyard.sessions.bunqueue.http_json import BODY_AT_ONCE, PackTask
 from jobyard.sessions.bunqueue.http_pages import OPEN, PAGES, SCRAPE, Page, prometheus
 from jobyard.sessions.bunqueue.http_socket import SocketCounter
 from jobyard.sessions.bunqueue.http_table import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
 from jobyard.sessions.bunqueue.options import DATA_MAX
 from jobyard.sessions.http.call import Call, HttpRefused, refuse_encoded
+from jobyard.sessions.http.long import LongCall
 from jobyard.sessions.http.routes import Area, Route, Routes, Schema, Shape, named
 from jobyard.wire.accept import names
 from jobyard.wire.http1 import parse_query
@@ -176,7 +178,30 @@ class RowCounter:
         if row.command == "Metrics" and _wants_text(call):
             prometheus(self._clerks, call)
             return
-        fields = self._body(call)
+        if row.body != NO_BODY and len(call.request.body) > BODY_AT_ONCE:
+            self._read_long(call)
+        else:
+            self._run(call, self._body(call))
+
+    def _read_long(self, call: Call) -> None:
+        """Read a long body over several turns, and only then run the command."""
+        refuse_encoded(call)
+        task = PackTask(call.request.body)
+        tasks = self._clerks.door.yard.tasks
+        LongCall(tasks, call, task, lambda: self._run_long(call, task)).begin()
+
+    def _run_long(self, call: Call, task: PackTask) -> None:
+        call.request.body = b""
+        try:
+            fields = task.fields()
+        except HttpRefused:
+            if self._row.body != ANY_BODY:
+                raise
+            fields = {}
+        self._run(call, fields)
+
+    def _run(self, call: Call, fields: dict[str, object]) -> None:
+        row = self._row
         for at, name in enumerate(row.names):
             fields[name] = call.params[at]
         # Not the caller's to say.

@@ -19,7 +19,7 @@ from jobyard.sessions.http.call import Call, HttpRefused, Pending
 from jobyard.sessions.session import Peer
 from jobyard.wire.msgpack import Malformed
 from jobyard.wire.msgpack_read import Fields, read_fields
-from jobyard.wire.msgpack_write import encode
+from jobyard.wire.msgpack_write import encode, framed
 from jobyard.wire.payload import NO_JSON, parse_request, to_json
 
 # More than are ever busy at once without waiting.
@@ -49,7 +49,7 @@ def json_of(value: object) -> bytes:
 
 def refusal_status(error: str, otherwise: i64) -> i64:
     """Return the status of a refusal: what the server lacks is no fault of the client's."""
-    if error == STORAGE_FULL:
+    if error.startswith(STORAGE_FULL):
         return 507
     return 503 if error == SHUTTING_DOWN else otherwise
 
@@ -156,13 +156,13 @@ class Clerk(Peer):
     def send(self, command: dict[str, object], now_ms: i64) -> None:
         """Begin a command."""
         try:
-            frame = encode(command)
+            frame = framed(command)
         except Malformed:
             raise HttpRefused(400, "invalid_request", "Invalid JSON body") from None
         if len(frame) > FRAME_SIZE_MAX:
             raise HttpRefused(413, "too_large", "Request body too large")
         self.session.awaits = 0
-        self.session.receive(len(frame).to_bytes(4, "big") + frame, now_ms)
+        self.session.receive(frame, now_ms)
 
     def take_answer(self) -> bytes | None:
         """Return the answer of the command, if it is there."""

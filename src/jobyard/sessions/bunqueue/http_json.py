@@ -1,4 +1,4 @@
-"""Long answers as JSON, some of their parts at a time.
+"""Long answers as JSON, and long bodies out of it, some of their parts at a time.
 
 The lists of an answer are gone through part by part, two levels deep; each part is shown whole.
 """
@@ -9,7 +9,10 @@ from mypy_extensions import i64
 
 from jobyard.engine.tasks import Task
 from jobyard.model.job import MSGPACK
+from jobyard.sessions.http.call import HttpRefused
+from jobyard.wire.json_pack import JsonPack
 from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, array_header, kind_of, map_header, skip
+from jobyard.wire.msgpack_read import KEYS_MAX
 from jobyard.wire.payload import to_json
 
 # Maps within a map, and lists within these, are taken apart; jobs are not.
@@ -18,6 +21,40 @@ _LIST_DEPTH: Final = 3
 # What it takes to show a part, in jobs looked at: for so many bytes one, and some for each.
 _BYTES_PER_UNIT: Final = 64
 _PART_UNITS: Final = 2
+
+
+# A longer body is read in slices.
+BODY_AT_ONCE: Final = 64 << 10
+
+
+@final
+class PackTask(Task):
+    """One JSON text that becomes MessagePack."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._pack = JsonPack(text)
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Read some of it."""
+        done = self._pack.go_on(most)
+        if not self._pack.is_done():
+            return max(done, most)
+        return min(done, most - 1)
+
+    def packed(self) -> bytes | None:
+        """Return the value, or None if the text is no JSON; there is no more to do."""
+        return None if self._pack.is_bad else self._pack.packed()
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of an object, each as it is written; refuse any other text."""
+        if self._pack.is_bad or kind_of(self._pack.packed(), 0) != KIND_MAP:
+            raise HttpRefused(400, "invalid_request", "Invalid JSON body")
+        fields = self._pack.pairs(KEYS_MAX)
+        if fields is None:
+            raise HttpRefused(400, "invalid_request", "Invalid command")
+        return fields
 
 
 @final

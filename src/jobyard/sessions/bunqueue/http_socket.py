@@ -9,16 +9,18 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.tasks import Starter, Task
 from jobyard.model.job import MSGPACK
 from jobyard.sessions.bunqueue.http_clerk import json_of
 from jobyard.sessions.bunqueue.http_events import Audience, Happening, Hub
+from jobyard.sessions.bunqueue.http_json import BODY_AT_ONCE, PackTask
 from jobyard.sessions.bunqueue.http_news import PATTERNS
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.session import HttpSession
 from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.session import Peer
-from jobyard.wire.msgpack import Malformed
+from jobyard.wire.msgpack import KIND_MAP, Malformed, kind_of
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.payload import NO_JSON, parse_request, to_json
 from jobyard.wire.websocket import MESSAGE_SIZE_MAX
@@ -27,7 +29,7 @@ SOCKETS_MAX: Final = 1000
 
 
 @final
-class Socket(Peer, Talk, Audience):
+class Socket(Peer, Talk, Audience, Starter):
     """What is said over one WebSocket, and the peer of the session behind it."""
 
     def __init__(self, hub: Hub, http: HttpSession, queue: str, now_ms: i64) -> None:
@@ -39,6 +41,9 @@ class Socket(Peer, Talk, Audience):
         self._session = BunqueueSession(hub.door, self)
         # Whoever opened the socket was let in already.
         self._session.is_known = True
+        # A long message that is being read, and how long it is.
+        self._reading: PackTask | None = None
+        self._reading_size: i64 = 0
         # What is wanted; None before anything was said of that.
         self._wanted: dict[str, None] | None = None
         hub.door.sockets_count += 1
@@ -53,11 +58,14 @@ class Socket(Peer, Talk, Audience):
 
     def unread_size(self) -> i64:
         """Return the size of commands that wait for others."""
-        return self._session.unread_size()
+        return self._reading_size + self._session.unread_size()
 
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
         """Run a command; it need not have come as a text."""
         del is_text
+        if len(content) > BODY_AT_ONCE:
+            self._read_long(content, now_ms)
+            return
         value = parse_request(content)
         if value is NO_JSON:
             self._answer({"ok": False, "error": "Invalid JSON"})
@@ -74,6 +82,36 @@ class Socket(Peer, Talk, Audience):
                 self._answer({"ok": False, "error": "Invalid command format"})
                 return
             self._session.receive(len(frame).to_bytes(4, "big") + frame, now_ms)
+            self._flush()
+
+    def _read_long(self, content: bytes, now_ms: i64) -> None:
+        """Read a long message over several turns; those behind it wait."""
+        task = PackTask(content)
+        if self._hub.door.yard.tasks.begin(task, self, now_ms):
+            self._run_long(task, now_ms)
+        else:
+            self._reading = task
+            self._reading_size = len(content)
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Run the command of a long message, and go on with what came behind it."""
+        assert isinstance(task, PackTask)
+        self._reading = None
+        self._reading_size = 0
+        self.line.is_running = True
+        self._run_long(task, now_ms)
+        self.line.is_running = False
+        self._http.is_stalled = True
+        self._http.peer.stirred()
+
+    def _run_long(self, task: PackTask, now_ms: i64) -> None:
+        packed = task.packed()
+        if packed is None:
+            self._answer({"ok": False, "error": "Invalid JSON"})
+        elif kind_of(packed, 0) != KIND_MAP:
+            self._answer({"ok": False, "error": "Invalid command"})
+        else:
+            self._session.receive(len(packed).to_bytes(4, "big") + packed, now_ms)
             self._flush()
 
     # -- subscriptions -------------------------------------------------------------------------
@@ -181,6 +219,9 @@ class Socket(Peer, Talk, Audience):
 
     def gone(self, now_ms: i64) -> None:
         """Give back what the session holds."""
+        if self._reading is not None:
+            self._hub.door.yard.tasks.leave(self._reading)
+            self._reading = None
         self._hub.leave(self, now_ms)
         self._hub.door.sockets_count -= 1
         self._session.closed(now_ms)

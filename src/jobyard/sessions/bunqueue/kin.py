@@ -30,6 +30,9 @@ _NOTHING: Final = encode({})
 # What data says of the flow its job is part of.
 _KIN: Final = ("__parentId", "__parentQueue", "__childrenIds", "__flowParentId", "__flowParentIds")
 
+# What was taken in is shown, however long it has become.
+_ANY_COUNT: Final = 1 << 31
+
 # States in which a job can be made to wait for one more.
 LINKABLE: Final = (READY, DELAYED, BLOCKED)
 
@@ -48,7 +51,7 @@ def marks_of(job: Job) -> Fields | None:
 def marked_names(job: Job, key: bytes) -> list[str]:
     """Return the ids under a mark."""
     marks = marks_of(job)
-    return (marks.texts(key) or []) if marks is not None else []
+    return (marks.texts(key, _ANY_COUNT) or []) if marks is not None else []
 
 
 def parent_name(job: Job) -> str:
@@ -168,22 +171,11 @@ def link_members(yard: Yard, wish: Wish, fields: Fields, batch: dict[str, int], 
 
 @final
 class Ties:
-    """How the jobs of one batch hang together, and with others."""
+    """Who stands for the names of one batch, as its jobs enter."""
 
     def __init__(self, queue: str) -> None:
         self._queue: str = queue
-        # By place in the batch: the parent of a child that comes late.
-        self.parents: dict[int, Job] = {}
-        # Places in the order in which the jobs enter; None for that in which they came.
-        self.order: list[int] | None = None
         self._entered: dict[str, Job] = {}
-
-    def room(self) -> i64:
-        """Return what ties to parents take in the journal."""
-        room: i64 = 0
-        for parent in self.parents.values():
-            room += room_to_tie(parent)
-        return room
 
     def entered(self, name: str, job: Job) -> None:
         """Note which job stands for a name of the batch."""
@@ -191,69 +183,87 @@ class Ties:
             self._entered.setdefault(name, job)
 
     def resolve(self, extra: Extra) -> None:
-        """Give members of the same batch, which are there by now, their numbers."""
+        """Give members of the same batch that are there by now their numbers."""
         for member in extra.members or ():
             if member.child_id == 0:
-                child = self._entered[member.label[len(self._queue) + 1 :]]
+                child = self._entered.get(member.label[len(self._queue) + 1 :])
+                if child is None:
+                    continue
                 member.child_id = child.id
                 member.label = f"{child.queue.name}:{id_text(child)}"
                 extra.set_members(extra.members)
 
 
-def link_all(yard: Yard, queue: str, wishes: list[Wish], entries: list[Fields]) -> Ties:
-    """Link the jobs of a batch, or refuse it."""
-    ties = Ties(queue)
-    named: dict[str, int] = {}
-    for i, wish in enumerate(wishes):
-        if wish.extra is not None and wish.extra.custom_id:
-            named.setdefault(wish.extra.custom_id, i)
-    is_knit = False
-    for i, wish in enumerate(wishes):
-        extra = wish.extra
-        if extra is None or not extra.marks:
-            continue
-        try:
-            link_members(yard, wish, entries[i], named, queue)
-            parent = late_parent(yard, wish, entries[i])
-        except Refused as refusal:
-            raise Refused(f"jobs[{i}]: {refusal}") from None
-        if parent is not None:
-            ties.parents[i] = parent
-        is_knit = is_knit or any(one.child_id == 0 for one in extra.members or ())
-    if is_knit:
-        ties.order = _order(wishes, named, queue)
-    return ties
+def look_again(yard: Yard, extra: Extra) -> None:
+    """Wait for no job that has gone since it was named, and for none that is done by now.
+
+    Those of the same batch that have no number yet are still to come.
+    """
+    if extra.members is None:
+        return
+    kept: list[Member] = []
+    for member in extra.members:
+        if member.state == OPEN and member.child_id != 0:
+            child = yard.jobs.get(member.child_id)
+            if child is None:
+                continue
+            if child.state == DONE:
+                member.state = SETTLED
+                member.value = yard.bodies.fetch_result(child) or b""
+        kept.append(member)
+    extra.set_members(kept)
 
 
-def _order(wishes: list[Wish], batch: dict[str, int], queue: str) -> list[int]:
-    """Return the order in which jobs of one batch enter, so that each finds those it waits for."""
-    done: list[int] = []
-    began: set[int] = set()
-    ended: set[int] = set()
-    for first in range(len(wishes)):
-        stack = [first]
-        while stack:
+@final
+class Order:
+    """The order in which jobs of one batch enter, so that each finds those it waits for.
+
+    Found some places at a time: a batch may be long.
+    """
+
+    def __init__(self, wishes: list[Wish], named: dict[str, int], queue: str) -> None:
+        self._wishes = wishes
+        self._named = named
+        self._queue: str = queue
+        self._first: int = 0
+        self._stack: list[int] = []
+        self._began: set[int] = set()
+        self._ended: set[int] = set()
+        self.places: list[int] = []
+
+    def is_found(self) -> bool:
+        """Tell whether all places are in it."""
+        return self._first == len(self._wishes) and not self._stack
+
+    def find(self, most: i64) -> i64:
+        """Look at about so many places; return at how many. Refuse a circle."""
+        done: i64 = 0
+        stack = self._stack
+        while done < most and not self.is_found():
+            done += 1
+            if not stack:
+                stack.append(self._first)
+                self._first += 1
             index = stack[-1]
-            if index in ended:
+            if index in self._ended:
                 stack.pop()
-            elif index in began:
+            elif index in self._began:
                 stack.pop()
-                ended.add(index)
-                done.append(index)
+                self._ended.add(index)
+                self.places.append(index)
             else:
-                began.add(index)
-                for name in _absent_names(wishes[index], queue):
-                    other = batch[name]
-                    if other in began and other not in ended:
-                        raise Refused(f"jobs[{index}]: Job cannot depend on itself: {name}")
-                    stack.append(other)
-    return done
+                self._began.add(index)
+                done += self._look_below(index)
+        return done
 
-
-def put_back(jobs: list[Job], places: list[int]) -> list[Job]:
-    """Return jobs that entered in such an order as they were asked for."""
-    found = dict(zip(places, jobs, strict=True))
-    return [found[each] for each in range(len(jobs))]
+    def _look_below(self, index: int) -> i64:
+        names = _absent_names(self._wishes[index], self._queue)
+        for name in names:
+            other = self._named[name]
+            if other in self._began and other not in self._ended:
+                raise Refused(f"jobs[{index}]: Job cannot depend on itself: {name}")
+            self._stack.append(other)
+        return len(names)
 
 
 def _absent_names(wish: Wish, queue: str) -> list[str]:
@@ -290,7 +300,7 @@ def late_parent(yard: Yard, wish: Wish, fields: Fields) -> Job | None:
     name = fields.text(b"parentId")
     if extra is None or not name:
         return None
-    inside = read_fields(wish.body, 0, len(wish.body))
+    inside = fields.inside_at(fields.job_data)
     queue = None if inside is None else inside.text(b"__parentQueue")
     if inside is None or not queue or inside.text(b"__parentId") != name:
         return None

@@ -27,6 +27,8 @@ from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
 
 PROGRESS_MAX: Final = 100
+# Of jobs in one command: more than any connection runs.
+IDS_MAX: Final = 10_000
 
 # More than any record takes beside the rare parts of a job and what is new.
 _RECORD_ROOM: Final = 1024
@@ -195,6 +197,8 @@ def _extend(
 
 
 def _ids(request: Request) -> list[str]:
+    if request.fields.count(b"ids") > IDS_MAX:
+        raise Refused(f"ids must have at most {IDS_MAX} entries")
     ids = request.fields.texts(b"ids")
     if ids is None:
         raise Refused("ids must be an array of strings")

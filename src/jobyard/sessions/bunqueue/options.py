@@ -1,6 +1,6 @@
 """Reads what a PUSH asks for, checks it, and says no in the words of the original."""
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -34,11 +34,13 @@ from jobyard.wire.msgpack import (
     kind_of,
     skip,
 )
-from jobyard.wire.msgpack_read import Fields, read_fields
+from jobyard.wire.msgpack_read import Fields, read_known
 from jobyard.wire.msgpack_write import Raw, encode
 from jobyard.wire.numbers import FINE, NO_NUMBER, NOT_FINITE, NOT_WHOLE, flaw_of, nearest
 
 NAME_MAX: Final = 256
+# Of the jobs that one waits for, its children and its tags: as many as a flow may have.
+MEMBERS_MAX: Final = 10_000
 YEAR_MS: Final = 365 * DAY_MS
 DATA_MAX: Final = 10 << 20
 PRIORITY_MAX: Final = 1_000_000
@@ -70,30 +72,57 @@ _MARKS: Final = (
 )
 
 
-def entries(fields: Fields, what: str, most: i64, too_many: str, colon: str) -> list[Fields]:
-    """Return the jobs of a command that brings many, in the words that it has for them.
+@final
+class Entries:
+    """The jobs of a command that brings many, in the words that it has for them.
 
     What is wrong with one of them is told behind its place and the colon.
     """
-    data = fields.data
-    start, end = fields.find(b"jobs")
-    count: i64 = -1
-    at: i64 = -1
-    if start >= 0:
-        count, at = array_header(data, start, end)
-    if count < 0:
-        raise Refused(f"{what} must be an array")
-    if count > most:
-        raise Refused(too_many)
-    found: list[Fields] = []
-    while at < end:
-        after = skip(data, at, end)
-        entry = read_fields(data, at, after)
+
+    def __init__(self, fields: Fields, what: str, most: i64, too_many: str, colon: str) -> None:
+        self._data = fields.data
+        self._ends = fields.ends
+        self._what: str = what
+        self._colon: str = colon
+        self._place: int = 0
+        start, self._end = fields.find(b"jobs")
+        self.count: i64 = -1
+        self._at: i64 = -1
+        if start >= 0:
+            self.count, self._at = array_header(self._data, start, self._end)
+        if self.count < 0:
+            raise Refused(f"{what} must be an array")
+        if self.count > most:
+            raise Refused(too_many)
+
+    def size(self) -> i64:
+        """Return how many bytes they take."""
+        return self._end - self._at
+
+    def has_more(self) -> bool:
+        """Tell whether there is another."""
+        return self._at < self._end
+
+    def next(self) -> Fields:
+        """Return the next one."""
+        ends = self._ends
+        if ends is None:
+            after = skip(self._data, self._at, self._end)
+        else:
+            after = ends.after(self._data, self._at, self._end)
+        entry = read_known(self._data, self._at, after, ends)
         if entry is None:
-            raise Refused(f"{what}[{len(found)}]{colon}must be an object")
-        found.append(entry)
-        at = after
-    return found
+            raise Refused(f"{self._what}[{self._place}]{self._colon}must be an object")
+        self._place += 1
+        self._at = after
+        return entry
+
+    def all(self) -> list[Fields]:
+        """Return all of them."""
+        found: list[Fields] = []
+        while self.has_more():
+            found.append(self.next())
+        return found
 
 
 def queue_name(fields: Fields) -> str:
@@ -199,7 +228,7 @@ def _job_name(fields: Fields, data: bytes) -> str:
         raise Refused("name must be a string")
     elif kind_of(data, 0) == KIND_MAP:
         # Older clients put the name into the data, where it stays.
-        inside = read_fields(data, 0, len(data))
+        inside = fields.inside_at(fields.job_data)
         name = None if inside is None else inside.text(b"name")
         if name is None or not 1 <= len(name) <= NAME_MAX:
             return "default"
@@ -295,6 +324,8 @@ def _extra(fields: Fields, now_ms: i64) -> Extra | None:
     marks: dict[str, object] = {}
     for key in _MARKS:
         if fields.has(key) and not fields.is_nil(key):
+            if fields.count(key) > MEMBERS_MAX:
+                raise Refused(f"{key.decode()} must have at most {MEMBERS_MAX} entries")
             marks[key.decode()] = Raw(fields.raw(key) or _NIL)
     check_repeat(fields)
     if marks:

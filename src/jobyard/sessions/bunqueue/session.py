@@ -12,7 +12,6 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.alarm import Alarm
 from jobyard.engine.bus import Event, Listener
 from jobyard.engine.end import hand_over
 from jobyard.engine.holders import drop_holder
@@ -22,15 +21,23 @@ from jobyard.engine.tasks import Starter, Task
 from jobyard.engine.waits import JobWait, Patient
 from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, Job
-from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Terms, Waiter
 from jobyard.sessions.attempts import STRANGER_MS, STRANGER_SIZE_MAX
-from jobyard.sessions.bunqueue import core, options, shape
+from jobyard.sessions.bunqueue import acks, batch, core, options, shape
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor
+from jobyard.sessions.bunqueue.frames import (
+    LONG_FRAME,
+    Long,
+    Looking,
+    Patience,
+    is_message,
+    read_frame,
+    text_req_id,
+)
 from jobyard.sessions.bunqueue.request import Pull, Request
 from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
-from jobyard.wire.msgpack import KIND_INTEGER, KIND_TEXT, is_deeper, skip
-from jobyard.wire.msgpack_read import Fields, read_fields
+from jobyard.wire.msgpack import KIND_INTEGER
+from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import (
     begin_frame,
     end_frame,
@@ -52,36 +59,10 @@ PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
 STORAGE_FULL: Final = "Storage full"
 DENIED: Final = "Invalid token"
 MEMORY_FULL: Final = "Out of memory for unfinished commands, try again later"
-NIL: Final = 0xC0
-# Deeper than any document, and as deep as clients can read.
-DEPTH_MAX: Final = 512
 
 
 # In place of the name of a queue: longer than any that is compared, so that none is equal to it.
 _NO_NAME: Final = bytes(32)
-
-
-@final
-class Patience(Alarm):
-    """Gives up on a frame of which no more comes."""
-
-    def __init__(self, session: "BunqueueSession") -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Cut the connection off, unless bytes have come meanwhile."""
-        self._session.look_at_frame(now_ms)
-
-
-@final
-class Long:
-    """A command whose work goes on over turns, and what makes its answer at the end."""
-
-    def __init__(self, request: Request, task: Task, tell: Callable[[], Answer]) -> None:
-        self.request = request
-        self.task = task
-        self.tell: Callable[[], Answer] = tell
 
 
 @final
@@ -104,6 +85,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.pulls: dict[Waiter, Pull] = {}
         self.job_waits: dict[JobWait, bytes] = {}
         self._long: Long | None = None
+        # A long frame that is not looked through yet.
+        self._looking: Looking | None = None
         # The queue whose events are wanted; None for no events.
         self.events_of: str | None = None
         # Workers that registered here leave with the connection.
@@ -198,7 +181,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def _expect_more(self) -> None:
         """See that a frame of which no more comes is given up."""
         if self._patience is None:
-            self._patience = Patience(self)
+            self._patience = Patience(self.look_at_frame)
         if self._patience.pos < 0:
             self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
 
@@ -214,7 +197,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.peer.stirred()
 
     def _waiting_count(self) -> i64:
-        if self._long is not None or self._denial is not None:
+        if self._long is not None or self._denial is not None or self._looking is not None:
             return WAITING_MAX
         return len(self.pulls) + len(self.job_waits)
 
@@ -258,9 +241,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self.yard.disarm(wait)
             self.yard.waits.remove(wait)
         self.job_waits.clear()
-        if self._long is not None:
-            self.yard.tasks.leave(self._long.task)
-            self._long = None
+        self._leave_tasks()
         if self.events_of is not None:
             self.events_of = None
             self.yard.bus.remove(self)
@@ -278,6 +259,14 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self.door.sessions_count -= 1
             if onlooker is not None:
                 onlooker.tell("client:disconnected", {"transport": "tcp"})
+
+    def _leave_tasks(self) -> None:
+        if self._long is not None:
+            self.yard.tasks.leave(self._long.task)
+            self._long = None
+        if self._looking is not None:
+            self.yard.tasks.leave(self._looking)
+            self._looking = None
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
@@ -341,33 +330,52 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- commands ------------------------------------------------------------------------------
 
     def _run(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
+        if end - at > LONG_FRAME:
+            self._look_through(data, at, end, now_ms)
+            return
+        fields = read_frame(data, at, end)
+        if fields is not None:
+            self._run_command(fields, now_ms)
+        else:
+            self._refuse_no_command(now_ms, is_message=is_message(data, at, end))
+
+    def _refuse_no_command(self, now_ms: i64, *, is_message: bool) -> None:
+        if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
+            self._refuse_haste(None)
+            return
+        self.refuse(b"", "Invalid command" if is_message else "Invalid command format")
+
+    def _look_through(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
+        """Run the command of a long frame once that is known to be well-formed."""
+        looking = Looking(data, at, end)
+        if self.yard.tasks.begin(looking, self, now_ms):
+            self._run_long(looking, now_ms)
+        else:
+            self._looking = looking
+
+    def _run_long(self, looking: Looking, now_ms: i64) -> None:
+        fields = looking.fields()
+        if fields is not None:
+            self._run_command(fields, now_ms)
+        else:
+            self._refuse_no_command(now_ms, is_message=looking.is_whole())
+
+    def _run_command(self, fields: Fields, now_ms: i64) -> None:
         self.changes_before = self.yard.changes()
-        fields: Fields | None = None
-        if end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX):
-            fields = read_fields(data, at, end)
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
             self._refuse_haste(fields)
-            return
-        if fields is None:
-            # A whole value that is no map is a message, if no command; nothing at all is neither.
-            is_message = (
-                skip(data, at, end) == end
-                and data[at] != NIL
-                and (end - at <= DEPTH_MAX or not is_deeper(data, at, end, DEPTH_MAX))
-            )
-            self.refuse(b"", "Invalid command" if is_message else "Invalid command format")
             return
         name = fields.content_at(fields.cmd)
         if not name:
             if fields.kind(b"cmd") == KIND_INTEGER:
                 name = str(fields.integer(b"cmd", 0)).encode()
             else:
-                self.refuse(_text_req_id(fields), "Invalid command")
+                self.refuse(text_req_id(fields), "Invalid command")
                 return
         self._doing = name
         request = Request(fields, name, now_ms)
         if not self.is_known and name != b"Auth":
-            self.refuse(_text_req_id(fields), "Not authenticated")
+            self.refuse(text_req_id(fields), "Not authenticated")
             return
         try:
             self._dispatch(request)
@@ -382,7 +390,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def _refuse_haste(self, fields: Fields | None) -> None:
         """Say that there were too many requests for now."""
-        self.refuse(b"" if fields is None else _text_req_id(fields), "Rate limit exceeded")
+        self.refuse(b"" if fields is None else text_req_id(fields), "Rate limit exceeded")
         if self.door.onlooker is not None:
             self.door.onlooker.tell("ratelimit:hit", {"transport": "tcp"})
 
@@ -402,11 +410,11 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         elif name == b"ACK":
             core.ack(self, request)
         elif name == b"PUSHB":
-            core.push_batch(self, request)
+            batch.push_batch(self, request)
         elif name == b"PULLB":
             core.pull(self, request, is_batch=True)
         elif name == b"ACKB":
-            core.ack_batch(self, request)
+            acks.ack_batch(self, request)
         else:
             command = self.door.commands.get(name)
             if command is None:
@@ -428,8 +436,17 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self._long = Long(request, task, tell)
         return None
 
-    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
         """Answer the command whose work it was, and go on with those behind it."""
+        looking = self._looking
+        if looking is not None:
+            self._looking = None
+            if refusal is None:
+                self._run_long(looking, now_ms)
+            else:
+                self.refuse(b"", str(refusal))
+            self.peer.stirred()
+            return
         long = self._long
         assert long is not None
         self._long = None
@@ -575,8 +592,3 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         shape.write_event(self.out, self.door, event)
         # Not narrowed: its record may not be appended yet.
         self.peer.stirred()
-
-
-def _text_req_id(fields: Fields) -> bytes:
-    """Return the request id if it is text: before a command is believed no other is echoed."""
-    return (fields.raw_at(fields.req_id) or b"") if fields.kind(b"reqId") == KIND_TEXT else b""

@@ -1,0 +1,394 @@
+"""PUSHB: many jobs, read and checked as a whole before the first of them enters.
+
+A short batch is done at once. A long one is a task: its jobs are read, tied to each other and
+checked in slices, and a refusal up to there has changed nothing. Then they enter, as many at one
+moment as others can be kept waiting for; up to that many are all there or none is, also after a
+kill. Between slices others change the yard, so what was found of other jobs is looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.engine.put import check_way, enter, make_room, make_way, room_for
+from jobyard.engine.queues import drop_if_idle, open_queue
+from jobyard.engine.take import offer
+from jobyard.engine.tasks import Task
+from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.sessions.bunqueue import kin, options
+from jobyard.sessions.bunqueue.core import (
+    check_group_size,
+    promise_alike,
+    refuse_if_draining,
+    write_id,
+)
+from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
+from jobyard.wire.msgpack_write import Raw, write_array, write_ascii
+
+if TYPE_CHECKING:
+    from jobyard.engine.put import Wish
+    from jobyard.model.job import Job
+    from jobyard.model.queue import Queue
+    from jobyard.sessions.bunqueue.door import Answer
+    from jobyard.sessions.bunqueue.request import Request
+    from jobyard.sessions.bunqueue.session import BunqueueSession
+    from jobyard.wire.msgpack_read import Fields
+
+# Of one PUSHB.
+BATCH_MAX: Final = 100_000
+# What is done in its turn, whatever else is to be done there.
+AT_ONCE: Final = 1000
+BYTES_AT_ONCE: Final = 4 << 20
+# What enters at one moment, in units: about three milliseconds.
+ENTER_UNITS: Final = 4000
+
+# Units of work, about a microsecond each.
+_READ_UNITS: Final = 1
+_OPTIONS_UNITS: Final = 3
+_TIE_UNITS: Final = 3
+_ENTER_EXTRA_UNITS: Final = 3
+_BYTES_PER_UNIT: Final = 1024
+
+_TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
+
+# What is done next.
+_READ: Final = 0
+_TIE: Final = 1
+_SORT: Final = 2
+_CHECK: Final = 3
+_ENTER: Final = 4
+_DONE: Final = 5
+
+
+def push_batch(session: BunqueueSession, request: Request) -> None:
+    """Add many jobs."""
+    name = session.queue_name(request.fields)
+    entries = options.Entries(request.fields, "jobs", BATCH_MAX, _TOO_MANY, ": ")
+    refuse_if_draining(session)
+    batch = Batch(session, name, entries)
+    if entries.count > AT_ONCE or entries.size() > BYTES_AT_ONCE:
+        answer = session.begin(request, batch, batch.answer)
+        if answer is not None:
+            session.answer(request.req_id, answer)
+        return
+    batch.run(request.now_ms)
+    out = session.out
+    frame = session.begin_ok(request.req_id, 1)
+    write_ascii(out, b"ids")
+    out.write(batch.ids())
+    session.end_ok(frame, request.req_id)
+    session.narrow(frame, batch.newest)
+
+
+@final
+class Batch(Task):
+    """The jobs of one PUSHB on their way."""
+
+    def __init__(self, session: BunqueueSession, name: str, entries: options.Entries) -> None:
+        super().__init__()
+        self._door = session.door
+        self._yard = session.yard
+        self._name: str = name
+        self._entries = entries
+        self._phase: i64 = _READ
+        # All enter together, however much work that is.
+        self._is_whole: bool = False
+        # How many places the phase is through with.
+        self._at: i64 = 0
+        self._fields: list[Fields] = []
+        self._wishes: list[Wish] = []
+        # Of all bodies, and what all records take in the journal.
+        self._size: i64 = 0
+        self._room: i64 = 0
+        # Places by the ids that clients give.
+        self._named: dict[str, int] = {}
+        # By place: the parent of a child that comes late.
+        self._parents: dict[int, i64] = {}
+        self._is_knit: bool = False
+        self._order: kin.Order | None = None
+        self._ties = kin.Ties(name)
+        self._inserted: i64 = 0
+        # The ids in the order of the jobs, or by place where these enter in another.
+        self._ids = BytesWriter()
+        self._ids_by_place: dict[int, bytes] = {}
+        # Not told before this batch of the journal is safe.
+        self.newest: i64 = 0
+
+    def run(self, now_ms: i64) -> None:
+        """Do all of it at one moment."""
+        self._is_whole = True
+        while self._phase != _DONE:
+            self._go_on(1 << 40, now_ms)
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Do the next of it; what enters, enters at one moment even if that is too much."""
+        done: i64 = 0
+        while done < most and self._phase != _DONE:
+            done += self._go_on(most - done, now_ms)
+        return done
+
+    def _go_on(self, most: i64, now_ms: i64) -> i64:
+        if self._phase == _READ:
+            return self._read(most, now_ms)
+        if self._phase == _TIE:
+            return self._tie(most)
+        if self._phase == _SORT:
+            return self._sort(most)
+        if self._phase == _CHECK:
+            return self._check(most, now_ms)
+        return self._enter_slice(now_ms)
+
+    def _next_phase(self, phase: i64) -> None:
+        self._phase = phase
+        self._at = 0
+
+    # -- reading and checking ------------------------------------------------------------------
+
+    def _read(self, most: i64, now_ms: i64) -> i64:
+        done: i64 = 0
+        queue = self._yard.queues.get(self._name)
+        while done < most and self._entries.has_more():
+            place = len(self._wishes)
+            fields = self._entries.next()
+            try:
+                wish = options.read_wish(self._door, fields, now_ms)
+                extra = wish.extra
+                if extra is not None:
+                    if queue is not None:
+                        check_group_size(queue, wish, fields)
+                    if extra.custom_id:
+                        self._named.setdefault(extra.custom_id, place)
+            except Refused as refusal:
+                raise Refused(f"jobs[{place}]: {refusal}") from None
+            self._fields.append(fields)
+            self._wishes.append(wish)
+            size: i64 = len(wish.body)
+            self._size += size
+            done += _READ_UNITS + size // _BYTES_PER_UNIT
+            if fields.others_count > 0:
+                done += _OPTIONS_UNITS
+        if not self._entries.has_more():
+            self._next_phase(_TIE)
+        return done
+
+    def _tie(self, most: i64) -> i64:
+        """Find those that the jobs wait for, among themselves and elsewhere."""
+        done: i64 = 0
+        yard = self._yard
+        while done < most and self._at < len(self._wishes):
+            place = int(self._at)
+            self._at += 1
+            done += 1
+            wish = self._wishes[place]
+            extra = wish.extra
+            if extra is None or not extra.marks:
+                continue
+            fields = self._fields[place]
+            try:
+                kin.link_members(yard, wish, fields, self._named, self._name)
+                parent = kin.late_parent(yard, wish, fields)
+            except Refused as refusal:
+                raise Refused(f"jobs[{place}]: {refusal}") from None
+            if parent is not None:
+                self._parents[place] = parent.id
+            members = extra.members
+            done += _TIE_UNITS
+            if members is not None:
+                done += len(members)
+                self._is_knit = self._is_knit or any(one.child_id == 0 for one in members)
+        if self._at == len(self._wishes):
+            self._next_phase(_SORT)
+        return done
+
+    def _sort(self, most: i64) -> i64:
+        """Find the order in which each job finds those that it waits for."""
+        done: i64 = 0
+        if self._is_knit:
+            if self._order is None:
+                self._order = kin.Order(self._wishes, self._named, self._name)
+            done = self._order.find(most)
+            if not self._order.is_found():
+                return done
+        self._next_phase(_CHECK)
+        return done
+
+    def _check(self, most: i64, now_ms: i64) -> i64:
+        """Refuse a job that could not enter, and count what all of them take."""
+        done: i64 = 0
+        yard = self._yard
+        queue = open_queue(yard, self._name)
+        while done < most and self._at < len(self._wishes):
+            place = int(self._at)
+            self._at += 1
+            done += 1
+            wish = self._wishes[place]
+            if wish.extra is not None:
+                done += 1
+                try:
+                    refuse_taken(yard, queue, wish, now_ms)
+                except Refused as refusal:
+                    raise Refused(f"jobs[{place}]: {refusal}") from None
+            self._room += self._room_of(queue, place, now_ms)
+        if self._at == len(self._wishes):
+            self._next_phase(_ENTER)
+        return done
+
+    def _room_of(self, queue: Queue, place: int, now_ms: i64) -> i64:
+        wish = self._wishes[place]
+        room = room_for(queue, wish)
+        if wish.extra is not None:
+            room += room_to_stand_in(queue, wish, now_ms)
+            parent = self._parent_of(place)
+            if parent is not None:
+                room += kin.room_to_tie(parent)
+        return room
+
+    def _parent_of(self, place: int) -> Job | None:
+        parent_id: i64 = self._parents.get(place, 0)
+        return None if parent_id == 0 else self._yard.jobs.get(parent_id)
+
+    # -- entering ------------------------------------------------------------------------------
+
+    def _enter_slice(self, now_ms: i64) -> i64:
+        """Let as many enter as may at one moment."""
+        first = self._at
+        if first == len(self._wishes):
+            self._end()
+            return 0
+        yard = self._yard
+        queue = open_queue(yard, self._name)
+        units = self._choose()
+        try:
+            if first == 0:
+                self._make_room_for_all(queue, now_ms)
+            self._make_room(queue, first, now_ms)
+        except (YardFull, StorageFull) as refusal:
+            drop_if_idle(yard, queue)
+            if first == 0:
+                raise
+            self._break_off(refusal, first)
+        while first < self._at:
+            place = self._place(first)
+            job = self._enter(queue, place, now_ms)
+            self._note_id(place, job)
+            self.newest = max(self.newest, job.batch)
+            first += 1
+        if queue.first_link is not None:
+            offer(yard, queue, now_ms)
+        if self._at == len(self._wishes):
+            self._end()
+        return units
+
+    def _choose(self) -> i64:
+        """Take the next jobs that can enter together; return the units of work that they are."""
+        units: i64 = 0
+        count: i64 = len(self._wishes)
+        while self._at < count and (units < ENTER_UNITS or self._is_whole):
+            wish = self._wishes[self._place(self._at)]
+            units += 1 + len(wish.body) // _BYTES_PER_UNIT
+            if wish.extra is not None:
+                units += _ENTER_EXTRA_UNITS
+                if wish.extra.members is not None:
+                    units += len(wish.extra.members)
+            self._at += 1
+        return units
+
+    def _place(self, at: i64) -> int:
+        order = self._order
+        return int(at) if order is None else order.places[at]
+
+    def _make_room_for_all(self, queue: Queue, now_ms: i64) -> None:
+        """Refuse the batch as long as nothing of it has entered."""
+        if queue.config is not None:
+            check_way(queue, len(self._wishes), self._size)
+        make_room(self._yard, self._room, now_ms)
+
+    def _make_room(self, queue: Queue, first: i64, now_ms: i64) -> None:
+        """Make room for the jobs that enter now."""
+        yard = self._yard
+        size: i64 = 0
+        room: i64 = 0
+        at = first
+        while at < self._at:
+            place = self._place(at)
+            wish = self._wishes[place]
+            size += len(wish.body)
+            extra = wish.extra
+            if extra is not None and extra.members is not None:
+                self._ties.resolve(extra)
+                kin.look_again(yard, extra)
+            room += self._room_of(queue, place, now_ms)
+            at += 1
+        if queue.config is not None:
+            make_way(yard, queue, self._at - first, size, room, now_ms)
+        if first > 0:
+            make_room(yard, room, now_ms)
+
+    def _break_off(self, refusal: Exception, entered: i64) -> None:
+        """Tell how far a batch came that others left no room for in the middle."""
+        reason = str(refusal) or "Storage full"
+        raise Refused(f"{reason} ({entered} of {len(self._wishes)} jobs were added)")
+
+    def _enter(self, queue: Queue, place: int, now_ms: i64) -> Job:
+        yard = self._yard
+        wish = self._wishes[place]
+        extra = wish.extra
+        if extra is None:
+            self._inserted += 1
+            return enter(yard, queue, wish, now_ms)
+        if self._order is not None:
+            self._ties.resolve(extra)
+        before = kin.namesake(yard, wish)
+        job = stand_in(yard, queue, wish, now_ms)
+        if job is not None:
+            promise_alike(yard, job, wish)
+        else:
+            # One of the same batch may have replaced a job that this one was to wait for.
+            kin.look_again(yard, extra)
+            parent = self._parent_of(place)
+            if parent is None:
+                extra.parent_id = 0
+            job = enter(yard, queue, wish, now_ms)
+            self._inserted += 1
+            kin.welcome(yard, job, parent, before, self._fields[place], now_ms)
+        if self._order is not None:
+            self._ties.entered(extra.custom_id, job)
+        return job
+
+    def _note_id(self, place: int, job: Job) -> None:
+        if self._order is None:
+            write_id(self._ids, job)
+            return
+        out = BytesWriter()
+        write_id(out, job)
+        self._ids_by_place[place] = out.getvalue()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._phase = _DONE
+        onlooker = self._door.onlooker
+        total = len(self._wishes)
+        if onlooker is not None and total > 1:
+            told: dict[str, object] = {"queue": self._name, "total": total}
+            told["inserted"] = int(self._inserted)
+            told["duplicates"] = total - int(self._inserted)
+            onlooker.tell("batch:pushed", told)
+
+    def ids(self) -> bytes:
+        """Return the ids of all jobs as they were asked for, as an array."""
+        out = BytesWriter()
+        write_array(out, len(self._wishes))
+        if self._order is None:
+            out.write(self._ids.getvalue())
+        else:
+            for place in range(len(self._wishes)):
+                out.write(self._ids_by_place[place])
+        return out.getvalue()
+
+    def answer(self) -> Answer:
+        """Return what is answered to a long batch."""
+        return {"ids": Raw(self.ids())}
