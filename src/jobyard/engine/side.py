@@ -8,6 +8,8 @@ it changes. Under which name an entry stands:
     <key> 0 l <number>    an item of a list     <key> 0 x <id>        an entry of a stream
     <key> 0 X             its greatest id, if no entry has it         <key> 0 T   when it goes
 
+A large key that is deleted is past its time from then on, which is one record, and freed later.
+
 A key that goes by itself within ten minutes is not noted at all: it is a lock or a sign of life,
 renewed all the time, and after a restart those who held it begin anew.
 """
@@ -18,6 +20,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import SIDE, Entry
@@ -38,6 +41,8 @@ from jobyard.model.side import (
 )
 
 VOLATILE_MS: Final = 600_000
+# A key that holds more is freed over turns.
+FEW_ELEMENTS: Final = 1000
 # Numbers of list items are written so that they sort, whichever end they came to.
 _MIDDLE: Final = 1 << 62
 # What the record of an entry takes beside its key and value, at most.
@@ -55,10 +60,54 @@ class SideEnd(Alarm):
 
     def ring(self, now_ms: i64) -> None:
         """Let it go, unless its time has been set anew."""
+        if self._key.is_fading:
+            return
         if self._key.expires_ms <= now_ms:
             drop(self._yard, self._key)
         elif self._key.expires_ms < NEVER_MS:
             self._yard.arm(self, self._key.expires_ms)
+
+
+@final
+class Fading(Task):
+    """Frees what a large key held that is gone for everybody."""
+
+    def __init__(self, yard: Yard, key: SideKey) -> None:
+        super().__init__()
+        self._yard = yard
+        self._key = key
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Free some."""
+        yard, key = self._yard, self._key
+        done: i64 = 0
+        while done < most and key.elements_count() > 0 and yard.side.keys.get(key.name) is key:
+            _free_last(yard, key)
+            done += 1
+        if done < most and yard.side.keys.get(key.name) is key:
+            _drop_at_once(yard, key)
+        return done
+
+
+def _free_last(yard: Yard, key: SideKey) -> None:
+    """Free one element, from the end of what holds it."""
+    if key.table:
+        name, value = key.table.popitem()
+        _unnote(yard, key, (b"h" if key.kind == HASH else b"m") + name)
+        size: i64 = len(name) + len(value)
+    elif key.scores:
+        member, _ = key.scores.popitem()
+        _unnote(yard, key, b"z" + member)
+        size = len(member)
+    elif key.items:
+        number, item = key.items.popitem()
+        _unnote(yard, key, _item(number))
+        size = len(item)
+    else:
+        entry = key.entries.pop()
+        _unnote(yard, key, _entry(entry.id))
+        size = entry.size()
+    _weigh(yard, key, -(ELEMENT_WEIGHT + size))
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -67,14 +116,30 @@ class SideEnd(Alarm):
 def find(yard: Yard, name: bytes, now_ms: i64) -> SideKey | None:
     """Return the key of that name; one whose time is over counts no more."""
     key = yard.side.keys.get(name)
-    if key is not None and key.expires_ms <= now_ms:
+    if key is None or key.is_fading:
+        return None
+    if key.expires_ms <= now_ms:
         drop(yard, key)
         return None
     return key
 
 
 def drop(yard: Yard, key: SideKey) -> None:
-    """Let a key go, with all it holds."""
+    """Let a key go, with all it holds.
+
+    One that holds much is past its time from now on, which is one record, and freed over turns.
+    """
+    if key.elements_count() <= FEW_ELEMENTS:
+        _drop_at_once(yard, key)
+        return
+    key.is_fading = True
+    key.expires_ms = min(key.expires_ms, yard.now_ms)
+    if key.is_noted:
+        _note_expiry(yard, key)
+    yard.tasks.follow(Fading(yard, key))
+
+
+def _drop_at_once(yard: Yard, key: SideKey) -> None:
     _unnote_all(yard, key)
     if key.alarm is not None:
         yard.disarm(key.alarm)
@@ -119,6 +184,10 @@ def _open(yard: Yard, name: bytes, kind: i64, now_ms: i64) -> SideKey:
         if b"\0" in name:
             # Who reads the journal takes it for the end of the name.
             raise Refused("a key has no zero byte")
+        old = yard.side.keys.get(name)
+        if old is not None:
+            # Its records bear the names of the new one's.
+            _drop_at_once(yard, old)
         key = yard.side.make(name, kind)
         key.is_noted = yard.journal.is_on
         _count(yard, key.weight)

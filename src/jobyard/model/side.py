@@ -87,6 +87,12 @@ class SideKey(Item):
         self.after: i64 = 0
         self.entries: list[StreamEntry] = []
         self.last_id: StreamId = FIRST_ID
+        # It is gone for everybody; what it held is freed bit by bit.
+        self.is_fading: bool = False
+
+    def elements_count(self) -> i64:
+        """Return how much there is to be freed."""
+        return len(self.table) + len(self.scores) + len(self.items) + len(self.entries)
 
     def is_empty(self) -> bool:
         """Tell whether nothing is left that would make it exist."""

@@ -294,3 +294,73 @@ def take(yard: Yard, what: str, name: bytes, value: bytes, number: int) -> None:
         side.pop(yard, key, number, is_left=number % 2 == 0)
     elif what == "r" and (key := side.find(yard, b"x" + name, NOW_MS)) is not None:
         side.trim_entries(yard, key, number)
+
+
+# -- large keys --------------------------------------------------------------------------------
+
+LARGE = side.FEW_ELEMENTS * 3
+
+
+def fill_large(yard: Yard) -> None:
+    names = [b"%d" % at for at in range(LARGE)]
+    side.set_fields(yard, b"h", dict.fromkeys(names, b"v"), NOW_MS)
+    side.add_members(yard, b"m", names, NOW_MS)
+    side.set_scores(yard, b"z", dict.fromkeys(names, 1.0), NOW_MS)
+    side.push(yard, b"l", names, NOW_MS, is_left=False)
+    for at in range(1, LARGE + 1):
+        side.add_entry(yard, b"x", (at, 0), [b"f", b"v"], NOW_MS)
+
+
+def finish(site: OpenYard) -> int:
+    tasks = site.yard.tasks
+    turns = 0
+    while tasks.count() > 0:
+        before = int(tasks.units_done)
+        tasks.go_on(site.now_ms)
+        assert tasks.units_done - before <= 2 * tasks.units_per_turn
+        turns += 1
+    return turns
+
+
+def test_a_large_key_is_gone_at_once_and_freed_over_turns() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 24)
+    yard = site.yard
+    yard.now_ms = NOW_MS
+    before = int(yard.bodies.in_memory)
+    fill_large(yard)
+    for name in (b"h", b"m", b"z", b"l", b"x"):
+        side.drop(yard, find(yard, name))
+        assert side.find(yard, name, NOW_MS) is None
+    yard.tasks.go_on(site.now_ms)
+    again = reboot(site, NOW_MS + 10)
+    again.tick(10)
+    assert all(side.find(again.yard, name, NOW_MS + 10) is None for name in (b"h", b"l", b"x"))
+    finish(again)
+    assert again.yard.side.keys == {}
+    assert finish(site) > 5
+    assert yard.side.keys == {}
+    assert yard.bodies.in_memory == before
+    assert [entry for entry in yard.journal.entries.values() if not entry.is_gone] == []
+
+
+def test_a_key_made_anew_while_the_old_is_freed_holds_nothing_of_it() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 24)
+    site.yard.now_ms = NOW_MS
+    fill_large(site.yard)
+    side.drop(site.yard, find(site.yard, b"h"))
+    site.yard.tasks.go_on(site.now_ms)
+    side.set_fields(site.yard, b"h", {b"7": b"new"}, NOW_MS)
+    finish(site)
+    assert find(site.yard, b"h").table == {b"7": b"new"}
+    again = reboot(site)
+    assert shown(again.yard) == shown(site.yard)
+
+
+def test_a_large_key_whose_time_is_over_is_freed_over_turns() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 24)
+    fill_large(site.yard)
+    side.expire(site.yard, find(site.yard, b"x"), NOW_MS + 3_600_000, NOW_MS)
+    site.tick(3_600_000)
+    assert side.find(site.yard, b"x", site.now_ms) is None
+    assert finish(site) > 1
+    assert b"x" not in site.yard.side.keys

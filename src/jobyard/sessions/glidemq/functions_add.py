@@ -16,9 +16,10 @@ from jobyard.engine.glide_flows import add_flow as put_flow
 from jobyard.engine.move import erase
 from jobyard.engine.queues import drop_if_idle, open_queue, set_paused, settings_of
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused, YardFull
-from jobyard.model.job import DEAD, DONE, Job
+from jobyard.model.job import Job
 from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.dedup import added_ms, forget_old
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.sessions.glidemq.options import fill_from_options, read_backoff
 from jobyard.sessions.glidemq.places import Place
@@ -40,12 +41,8 @@ DRAINING: Final = "ERR the server is draining and takes no new jobs"
 PRIORITY_MAX: Final = 2048
 ATTEMPTS_MAX: Final = 1 << 31
 TOKENS_MAX: Final = 1 << 40
-# No window of a throttle is longer than the entries of jobs that ended are kept.
-DEDUP_AGE_MS: Final = 7 * 86_400_000
-DEDUP_FEW: Final = 1024
-DEDUP_MARKS_MAX: Final = 10_000
-# What an entry of it and the record of its job take beside what a client said, at most; less than
-# a transaction keeps free for one call.
+# What a note of deduplication and the record of its job take beside what a client said, at most;
+# less than a transaction keeps free for one call.
 _DEDUP_ROOM: Final = 2560
 _ORDERING_KEY_MAX: Final = 256
 _CHILD_KEYS: Final = 4
@@ -220,7 +217,8 @@ def dedup(call: Fcall) -> None:
         return
     entry = f"{glide.id_of(job)}:{int(adding.ts)}".encode()
     side.set_fields(call.yard, call.key(0), {call.arg(0): entry}, call.now_ms)
-    _forget_old(call, job.queue, adding.ts)
+    marks = call.door.dedup_marks
+    forget_old(call.yard, marks, call.key(0), job.queue.name, adding.ts, call.now_ms)
     call.answer(glide.id_of(job))
 
 
@@ -230,9 +228,10 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
     entry = None if table is None else table.table.get(call.arg(0))
     if entry is None:
         return False
-    old_id, _, ts = entry.partition(b":")
+    old_id = entry.partition(b":")[0]
     if mode == b"throttle":
-        return ttl_ms > 0 and ts.isdigit() and adding.ts - int(ts) < ttl_ms
+        added = added_ms(entry)
+        return ttl_ms > 0 and added >= 0 and adding.ts - added < ttl_ms
     job = glide.find(call.yard, queue, places.text_of(old_id))
     if job is None or shown_state(job) in (b"completed", b"failed"):
         return False
@@ -248,26 +247,6 @@ def _is_skipped(call: Fcall, queue: Queue, adding: Adding, mode: bytes, ttl_ms: 
             return False
     erase(call.yard, job, call.now_ms)
     return False
-
-
-def _forget_old(call: Fcall, queue: Queue, ts: i64) -> None:
-    """Drop entries of jobs that ended long ago, each time there are twice as many as were left."""
-    key = call.key(0)
-    entries = side.find(call.yard, key, call.now_ms)
-    marks = call.door.dedup_marks
-    if entries is None or len(entries.table) < marks.get(key, DEDUP_FEW):
-        return
-    old: list[bytes] = []
-    for dedup_id, entry in entries.table.items():
-        job_id, _, added = entry.partition(b":")
-        if added.isdigit() and ts - int(added) > DEDUP_AGE_MS:
-            job = glide.find(call.yard, queue, places.text_of(job_id))
-            if job is None or job.state in (DEAD, DONE):
-                old.append(dedup_id)
-    side.drop_fields(call.yard, entries, old)
-    if len(marks) >= DEDUP_MARKS_MAX:
-        marks.clear()
-    marks[key] = 2 * len(entries.table) + DEDUP_FEW
 
 
 # -- flows -------------------------------------------------------------------------------------

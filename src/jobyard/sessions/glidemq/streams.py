@@ -1,6 +1,5 @@
 """Commands for streams: XADD, XRANGE, XREAD and their kin; groups of readers are not among them."""
 
-from collections.abc import Callable
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -15,7 +14,13 @@ from jobyard.sessions.glidemq.call import Blocked, Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.keyed import Keyed
 from jobyard.sessions.glidemq.long import begin, pour, when_up_to_date
-from jobyard.sessions.glidemq.many import check_streams, check_whole, for_each, tell_count
+from jobyard.sessions.glidemq.many import (
+    TellCount,
+    check_streams,
+    check_whole,
+    for_each,
+    tell_count,
+)
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, wrong_count
 from jobyard.wire.resp import parse_integer
 from jobyard.wire.resp_write import (
@@ -101,7 +106,7 @@ class Trim:
             at += 2
         return at
 
-    def apply(self, call: Call, key: Keyed, tell: Callable[[i64], None]) -> None:
+    def apply(self, call: Call, key: Keyed, tell: TellCount) -> None:
         """Let go of what is not to be kept, then tell how much that was."""
         count = key.entries_count()
         if self.most >= 0:
@@ -117,16 +122,21 @@ class Trim:
             self._let_go(call, key, gone, tell)
             return
         trim = key.trim_found(older, LAST)
-        begin(call, trim, lambda: tell(trim.count), count * CHANGE_UNITS)
+        begin(call, trim, lambda: tell(int(trim.count)), count * CHANGE_UNITS)
 
-    def _let_go(self, call: Call, key: Keyed, gone: i64, tell: Callable[[i64], None]) -> None:
+    def _let_go(self, call: Call, key: Keyed, gone: i64, tell: TellCount) -> None:
         trim = key.trim_oldest(gone) if gone > 0 else None
         if trim is None:
-            if gone > 0:
-                key.drop_oldest(gone)
-            tell(gone)
+            for_each(call, gone, lambda start, end: _drop_oldest(call, end - start), tell)
             return
-        begin(call, trim, lambda: tell(trim.count), gone * CHANGE_UNITS)
+        begin(call, trim, lambda: tell(int(trim.count)), gone * CHANGE_UNITS)
+
+
+def _drop_oldest(call: Call, count: int) -> int:
+    key = call.found(1, STREAM)
+    if key is not None and count > 0:
+        key.drop_oldest(count)
+    return count
 
 
 def xadd(call: Call) -> None:
@@ -188,7 +198,7 @@ def xtrim(call: Call) -> None:
     if key is None:
         write_integer(call.out, 0)
     else:
-        trim.apply(call, key, lambda gone: write_integer(call.out, gone))
+        trim.apply(call, key, lambda gone: tell_count(call, gone))
 
 
 def xdel(call: Call) -> None:

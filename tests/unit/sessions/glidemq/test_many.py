@@ -213,3 +213,14 @@ def test_a_stream_that_others_empty_while_it_is_deleted_stays_whole(library: Lib
     assert library.client.hear() == [1]
     assert yard.jobs.count == 0
     recount(yard)
+
+
+def test_a_long_side_stream_is_trimmed_over_turns(library: Library) -> None:
+    key = library.key("jstream:1")
+    for at in range(1, 1201):
+        library.client.ask("XADD", key, f"{at}-0", "f", "v")
+    slow(library)
+    assert answer(library, "XTRIM", key, "MAXLEN", 100) == 1100
+    assert library.client.ask("XLEN", key) == 100
+    assert library.client.ask("XADD", key, "MAXLEN", 50, "1300-0", "f", "v") == b"1300-0"
+    assert library.client.ask("XLEN", key) == 50
