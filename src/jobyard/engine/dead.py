@@ -37,6 +37,8 @@ from jobyard.model.rules import DAY_MS, Settings
 # Results are looked at soon or never.
 DONE_AGE_MS: Final = 7 * DAY_MS
 RING_MAX: Final = 500
+# Dead jobs that one ring looks at; the next goes on behind them.
+LOOK_MAX: Final = 10_000
 # Between two rings of one queue passes at least this; for a long line a thousandth of its length.
 GAP_MS: Final = 20
 # A disk without room for a record is asked again after this.
@@ -54,6 +56,14 @@ class Sweep(Alarm):
         super().__init__(yard.new_number(), NEVER_MS, 0)
         self._yard = yard
         self._queue = queue
+        # How far the dead line was looked through, and when the first of those is due.
+        self.cursor: i64 = 0
+        self.next_ms: i64 = NEVER_MS
+
+    def begin_anew(self) -> None:
+        """Look through the line from its begin."""
+        self.cursor = 0
+        self.next_ms = NEVER_MS
 
     def ring(self, now_ms: i64) -> None:
         """Do what is due in the queue."""
@@ -124,16 +134,21 @@ def look_again(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Look through a queue soon: what is due may be due earlier than was thought."""
     if queue.dead.live_count > 0 or queue.done.live_count > 0:
         _arm(yard, queue, now_ms)
+        _alarm_of(yard, queue).begin_anew()
 
 
 def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
-    if at_ms >= NEVER_MS:
-        return
+    if at_ms < NEVER_MS:
+        yard.arm(_alarm_of(yard, queue), at_ms)
+
+
+def _alarm_of(yard: Yard, queue: Queue) -> Sweep:
     alarm = queue.sweep
     if alarm is None:
         alarm = Sweep(yard, queue)
         queue.sweep = alarm
-    yard.arm(alarm, at_ms)
+    assert isinstance(alarm, Sweep)
+    return alarm
 
 
 def expires_ms(settings: Settings, job: Job) -> i64:
@@ -155,7 +170,7 @@ def retries_ms(settings: Settings, job: Job) -> i64:
 
 def sweep(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Do what is due in one queue, and set its alarm for what is due next."""
-    gap_ms: i64 = max(GAP_MS, len(queue.dead.items) // 1000)
+    gap_ms: i64 = max(GAP_MS, min(len(queue.dead.items), LOOK_MAX) // 1000)
     next_ms = min(_sweep_done(yard, queue, now_ms), _sweep_dead(yard, queue, now_ms))
     if yard.queues.get(queue.name) is not queue:
         return
@@ -182,16 +197,23 @@ def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
 def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
     """Let dead jobs go or bring them back; return when to come again."""
     settings = settings_of(queue)
+    alarm = _alarm_of(yard, queue)
     left: i64 = RING_MAX - trim_dead(yard, queue, RING_MAX, now_ms)
-    next_ms: i64 = NEVER_MS
+    next_ms = alarm.next_ms
     expired: i64 = 0
     retried: i64 = 0
-    for outcome in own_dead(queue):
-        job = outcome.job
+    items = queue.dead.after(alarm.cursor, LOOK_MAX, is_reversed=False)
+    is_through: bool = len(items) < LOOK_MAX
+    for item in items:
+        assert isinstance(item, Outcome)
+        job = item.job
+        if item.pos != 0 or job.family != BUNQUEUE:
+            alarm.cursor = item.key
+            continue
         expiry_ms = expires_ms(settings, job)
         retry_ms = retries_ms(settings, job)
         if left == expired + retried:
-            next_ms = now_ms
+            is_through = False
             break
         if expiry_ms <= now_ms:
             expired += 1
@@ -203,10 +225,16 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
             revive(yard, job, now_ms)
         else:
             next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
+        # Not before: on a full disk the same one is tried again.
+        alarm.cursor = item.key
     if yard.bus.is_on:
         _tell_swept(yard, queue, bus.DEAD_EXPIRED, expired, now_ms)
         _tell_swept(yard, queue, bus.DEAD_RETRIED, retried, now_ms)
-    return next_ms
+    if is_through:
+        alarm.begin_anew()
+        return next_ms
+    alarm.next_ms = next_ms
+    return now_ms
 
 
 def _tell_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) -> None:
@@ -228,16 +256,6 @@ def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
             if trimmed == left:
                 break
     return trimmed
-
-
-def own_dead(queue: Queue) -> list[Outcome]:
-    """Return the ends of the dead jobs to which limits apply, oldest first."""
-    found: list[Outcome] = []
-    for item in queue.dead.items:
-        assert isinstance(item, Outcome)
-        if item.pos == 0 and item.job.family == BUNQUEUE:
-            found.append(item)
-    return found
 
 
 def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:

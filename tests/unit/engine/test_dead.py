@@ -1,9 +1,11 @@
 """Jobs at rest whose time comes: by age, by number, and those that are tried again."""
 
-from jobyard.engine.dead import DONE_AGE_MS, FULL_WAIT_MS, GAP_MS, RING_MAX, Sweep, watch
+from jobyard.engine.dead import DONE_AGE_MS, FULL_WAIT_MS, GAP_MS, LOOK_MAX, RING_MAX, Sweep, watch
 from jobyard.engine.end import KEEP_AS_ASKED, complete, fail
+from jobyard.engine.end import bury as bury_plainly
 from jobyard.engine.move import kick_job, remove
 from jobyard.engine.queues import copy_settings, set_settings
+from jobyard.engine.tick import tick
 from jobyard.model.job import DEAD, DONE, GONE, READY, Job
 from jobyard.model.policy import PLAIN, REMOVE_DEAD, REMOVE_DONE, Policy
 from jobyard.model.rules import DAY_MS
@@ -244,3 +246,19 @@ def test_jobs_of_beanstalk_are_not_counted() -> None:
     client.say(b"reserve\r\n")
     assert client.say(b"delete %d\r\n" % number) == b"DELETED\r\n"
     assert site.yard.meters == {}
+
+
+def test_one_ring_looks_at_so_many_and_the_next_goes_on_behind_them() -> None:
+    site = stand(dead_age_ms=500)
+    for _ in range(LOOK_MAX):
+        bury_plainly(site.yard, site.run(site.put(queue="q")), 0, site.now_ms)
+    job = bury(site)
+    while site.yard.timers.items[0].sort_key <= site.now_ms:
+        tick(site.yard, site.now_ms)
+    site.now_ms += 500
+    tick(site.yard, site.now_ms)
+    assert job.state == DEAD
+    site.tick(2 * GAP_MS)
+    assert job.state == GONE
+    assert timers(site) == 0
+    recount(site.yard)
