@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from jobyard.sessions.bunqueue.http import BunqueueArea
 from jobyard.sessions.bunqueue.http import install as install_bunqueue
 from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.entrance import HttpEntrance
 from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.http.session import HttpEntrance
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.table import install as install_topics
 from sim.bunqueue.boot import BunBoot

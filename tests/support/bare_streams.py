@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from jobyard.engine.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.sessions.http.door import HttpDoor, Stopwatch
+from jobyard.sessions.http.entrance import HttpEntrance
 from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.http.session import HttpEntrance
 from jobyard.sessions.session import Peer
 from jobyard.sessions.topics.area import TopicsArea
 from jobyard.sessions.topics.door import Lots, TopicsDoor

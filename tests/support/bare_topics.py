@@ -13,7 +13,7 @@ from jobyard.engine.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.server.http import open_http
 from jobyard.sessions.http.door import Stopwatch
-from jobyard.sessions.http.session import HttpEntrance
+from jobyard.sessions.http.entrance import HttpEntrance
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
 from tests.support.bare_bunqueue import BareBunqueue, BareClient, Ears

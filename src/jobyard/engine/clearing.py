@@ -224,6 +224,10 @@ class RestAct:
         """Do it; False to do no more."""
         raise NotImplementedError
 
+    def units(self) -> i64:
+        """Return what the last one took, in units of work."""
+        return REMOVAL_UNITS
+
 
 @final
 class Revive(RestAct):
@@ -295,7 +299,7 @@ class RestWork(Task):
                 self._limit = self.count
                 break
             self.count += 1
-            done += REMOVAL_UNITS
+            done += self._act.units()
         return done
 
 

@@ -20,8 +20,15 @@ class Sink:
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
 
+    def deliver_all(self, pieces: list[bytes]) -> None:
+        """Send pieces that are too long together to be joined."""
+        for piece in pieces:
+            self.deliver(piece)
+
 
 _NOWHERE: Final = Sink()
+# Answers that leave at the same time are joined up to this size, and not copied beyond.
+JOIN_MAX: Final = 256 << 10
 
 
 @final
@@ -66,6 +73,24 @@ class Outbox:
         self._chunks.append(data)
         self.held_bytes += len(data)
 
+    def hand_all(self, pieces: list[bytes], number: i64, synced: i64) -> None:
+        """Do the same with a long answer in pieces, which leave one behind the other."""
+        gate = self._gate
+        waits_for = number
+        if synced > gate.durable:
+            number = max(number, synced)
+            gate.sync_asked = max(gate.sync_asked, number)
+            waits_for = -number
+        elif not self._chunks and number <= gate.safe:
+            self._sink.deliver_all(pieces)
+            return
+        if not self._chunks:
+            gate.held.append(self)
+        for piece in pieces:
+            self._numbers.append(waits_for)
+            self._chunks.append(piece)
+            self.held_bytes += len(piece)
+
     def release(self, safe: i64, durable: i64) -> bool:
         """Send what may go; True if something still waits."""
         numbers = self._numbers
@@ -86,11 +111,17 @@ class Outbox:
                 break
             count += 1
         if count > 0:
-            data = b"".join(self._chunks[:count])
+            pieces = self._chunks[:count]
             del numbers[:count]
             del self._chunks[:count]
-            self.held_bytes -= len(data)
-            self._sink.deliver(data)
+            if self.held_bytes > JOIN_MAX:
+                for piece in pieces:
+                    self.held_bytes -= len(piece)
+                self._sink.deliver_all(pieces)
+            else:
+                data = b"".join(pieces)
+                self.held_bytes -= len(data)
+                self._sink.deliver(data)
         return len(numbers) > 0
 
     def discard(self) -> None:

@@ -17,7 +17,7 @@ from jobyard.journal.gate import Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.server.addresses import end_text
 from jobyard.server.turn import Stirrable
-from jobyard.sessions.guard import FREE_SIZE
+from jobyard.sessions.guard import FREE_SIZE, INPUT, OUTPUT
 from jobyard.sessions.session import NOWHERE, OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ RECEIVE_SIZE: Final = 65536
 STUCK_MS: Final = 10_000
 # One send of this size at most, so that one peer does not keep the loop from the others.
 SEND_MAX: Final = 1 << 20
-# Answers that wait behind others are put together up to this size: one send for all of them.
+# Shorter answers that wait behind others are put together: one send for all of them.
 JOIN_MAX: Final = 64 << 10
 
 READABLE: Final = select.EPOLLIN
@@ -201,18 +201,16 @@ class Connection(Stirrable):
         held: i64 = session.held_size()
         before = self._charged
         self._charged = guard.charge(before, held + unsent)
-        has_grown = self._charged > before and not session.is_finished
-        if not has_grown or not guard.is_overdrawn(self._charged):
+        if session.is_finished:
             return
-        if unsent > held:
-            guard.outputs_cut += 1
+        excess = guard.decide(before, self._charged, held, unsent)
+        if excess == OUTPUT:
             self._loop.abandon(self)
-            return
-        guard.inputs_refused += 1
-        session.refuse_input(now_ms)
-        if len(session.out) > 0:
-            session.hand_output(self._outbox)
-        self._settle()
+        elif excess == INPUT:
+            session.refuse_input(now_ms)
+            if len(session.out) > 0:
+                session.hand_output(self._outbox)
+            self._settle()
 
     def _settle(self) -> None:
         """Charge no more than is held: some of it has just gone. What has grown is for `_weigh`."""
@@ -235,17 +233,18 @@ class Connection(Stirrable):
             self._backlog.append(data)
             self._backlog_size += len(data)
             return
+        size: i64 = len(data)
         try:
-            sent: i64 = self._send(data)
+            sent: i64 = self._send(data if size <= SEND_MAX else memoryview(data)[:SEND_MAX])
         except BlockingIOError:
             sent = 0
         except OSError:
             self._loop.abandon(self)
             return
-        if sent < len(data):
+        if sent < size:
             self._backlog.append(data)
             self._taken = sent
-            self._backlog_size = len(data) - sent
+            self._backlog_size = size - sent
             self._backlog_since_ms = self._loop.now_ms
             self._loop.stuck_count += 1
             self._watch(self._events | WRITABLE)
@@ -255,20 +254,45 @@ class Connection(Stirrable):
         if self._charged > 0:
             self._settle()
 
+    def deliver_all(self, pieces: list[bytes]) -> None:
+        """Send pieces that are too long together to be joined; most of them in later turns."""
+        if self.is_closed:
+            return
+        if self._backlog_size > BACKLOG_MAX:
+            self._loop.abandon(self)
+            return
+        was_sending = len(self._backlog) > 0
+        self._backlog += pieces
+        for piece in pieces:
+            self._backlog_size += len(piece)
+        if was_sending:
+            return
+        self._backlog_since_ms = self._loop.now_ms
+        self._loop.stuck_count += 1
+        try:
+            self._send_some()
+        except OSError:
+            self._loop.abandon(self)
+            return
+        if self._backlog:
+            self._watch(self._events | WRITABLE)
+        else:
+            self._loop.stuck_count -= 1
+            if self._session.is_finished or not self._events & READABLE:
+                self._come_back()
+        if self._charged > 0:
+            self._settle()
+
     def _push(self, now_ms: i64) -> None:
         """Send more of what the peer did not take at once."""
+        before = self._backlog_size
         try:
-            sent: i64 = self._send(self._next_piece())
-        except BlockingIOError:
-            return
+            self._send_some()
         except OSError:
             self.close(now_ms)
             return
-        self._backlog_size -= sent
-        self._taken += sent
-        if self._taken == len(self._backlog[0]):
-            self._backlog.pop(0)
-            self._taken = 0
+        if self._backlog_size == before:
+            return
         self._backlog_since_ms = now_ms
         if self._charged > 0:
             self._settle()
@@ -277,20 +301,40 @@ class Connection(Stirrable):
             self._watch(self._events & ~WRITABLE)
             self._after_run(now_ms)
 
-    def _next_piece(self) -> memoryview:
-        """Return what is to be sent next, of a long answer without a copy of it."""
+    def _send_some(self) -> None:
+        """Send of the backlog what the socket takes, and no more than SEND_MAX."""
+        backlog = self._backlog
+        left: i64 = SEND_MAX
+        while left > 0 and backlog:
+            piece = self._next_piece(left)
+            size: i64 = len(piece)
+            try:
+                sent: i64 = self._send(piece)
+            except BlockingIOError:
+                return
+            left -= sent
+            self._backlog_size -= sent
+            self._taken += sent
+            if self._taken == len(backlog[0]):
+                backlog.pop(0)
+                self._taken = 0
+            if sent < size:
+                return
+
+    def _next_piece(self, most: i64) -> memoryview:
+        """Return what is to be sent next: short answers together, long ones without a copy."""
         backlog = self._backlog
         if len(backlog) > 1 and len(backlog[0]) - self._taken < JOIN_MAX:
             count = 1
             size: i64 = len(backlog[0]) - self._taken
-            while count < len(backlog) and size + len(backlog[count]) <= SEND_MAX:
+            while count < len(backlog) and len(backlog[count]) < JOIN_MAX and size < SEND_MAX:
                 size += len(backlog[count])
                 count += 1
             if count > 1:
                 backlog[0] = backlog[0][self._taken :]
                 backlog[:count] = [b"".join(backlog[:count])]
                 self._taken = 0
-        return memoryview(backlog[0])[self._taken : self._taken + SEND_MAX]
+        return memoryview(backlog[0])[self._taken : self._taken + most]
 
     def is_stuck(self, now_ms: i64) -> bool:
         """Tell whether the peer has long stopped reading."""

@@ -45,7 +45,7 @@ from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
 from jobyard.sessions.glidemq.door import GlidemqDoor
 from jobyard.sessions.glidemq.entrance import GlidemqEntrance
 from jobyard.sessions.guard import Guard
-from jobyard.sessions.http.session import HttpEntrance
+from jobyard.sessions.http.entrance import HttpEntrance
 from jobyard.sessions.topics.door import TopicsDoor
 from jobyard.sessions.topics.keys import read_keys
 

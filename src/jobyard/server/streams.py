@@ -14,11 +14,13 @@ from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.server.addresses import end_text, host_of
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Stirrable, Turns, timeout_s
-from jobyard.sessions.guard import FREE_SIZE
+from jobyard.sessions.guard import FREE_SIZE, INPUT, OUTPUT
 from jobyard.sessions.session import OUTPUT_MAX, Entrance
 
 LONGEST_SLEEP_S: Final = 1.0
 STUCK_S: Final = 10.0
+# Given to the transport at once, which may copy what it cannot send.
+SEND_MAX: Final = 1 << 20
 
 
 @final
@@ -140,8 +142,7 @@ class StreamConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Note that the peer has caught up."""
-        self._of().is_slow = False
-        self._of().stirred()
+        self._turns.guard(self._of().caught_up)
 
     def wind_up(self) -> None:
         """Read no more, answer what can be answered, then close."""
@@ -163,6 +164,12 @@ class _Ears(Stirrable):
         self._may_resume = False
         self._is_lost = False
         self.is_slow = False
+        self._is_watched = False
+        # How often the peer has caught up.
+        self._catches = 0
+        # Pieces that the transport was not given yet.
+        self._waiting: list[bytes] = []
+        self._waiting_size = 0
         self._is_paused = False
         self._charged = 0
         self._session = entrance.enter(self)
@@ -196,6 +203,8 @@ class _Ears(Stirrable):
             return
         self._is_lost = True
         self._session.closed(self._turns.clock.now_ms())
+        self._waiting = []
+        self._waiting_size = 0
         self._outbox.discard()
         guard = self._turns.turns.guard
         self._charged = guard.charge(self._charged, 0)
@@ -210,7 +219,15 @@ class _Ears(Stirrable):
 
     def unsent_size(self) -> int:
         """Return how much of what the session wrote has not left yet."""
-        return int(self._outbox.held_bytes) + self._transport.get_write_buffer_size()
+        return int(self._outbox.held_bytes) + self._given_size()
+
+    def _given_size(self) -> int:
+        """Return how much of what may leave has not left yet."""
+        return self._waiting_size + self._transport.get_write_buffer_size()
+
+    def _has_sent(self) -> bool:
+        """Tell whether the peer has nearly all that was written."""
+        return self._outbox.is_empty() and not self._waiting and not self.is_slow
 
     def host(self) -> str:
         """Return who the client is to limits by address."""
@@ -233,7 +250,7 @@ class _Ears(Stirrable):
         if self._is_lost:
             return
         if self._session.is_stalled:
-            self._may_resume = self._outbox.is_empty() and not self.is_slow
+            self._may_resume = self._has_sent()
         self._run(lambda: self._resume(now_ms))
 
     def _resume(self, now_ms: int) -> None:
@@ -253,10 +270,10 @@ class _Ears(Stirrable):
         if self._charged > 0 or session.held_size() + unsent > FREE_SIZE:
             self._weigh(unsent)
         if session.is_finished:
-            if self._outbox.is_empty():
+            if self._outbox.is_empty() and not self._waiting:
                 self._transport.close()
             return
-        if session.is_stalled and self._outbox.is_empty() and not self.is_slow:
+        if session.is_stalled and self._has_sent():
             self._come_back()
         self._is_paused = (
             session.is_stalled or session.unread_size() > READ_AHEAD_MAX or unsent > OUTPUT_MAX
@@ -273,40 +290,79 @@ class _Ears(Stirrable):
         held = session.held_size()
         before = self._charged
         self._charged = guard.charge(before, held + unsent)
-        has_grown = self._charged > before and not session.is_finished
-        if not has_grown or not guard.is_overdrawn(self._charged):
+        if session.is_finished:
             return
-        if unsent > held:
-            guard.outputs_cut += 1
+        excess = guard.decide(before, self._charged, held, unsent)
+        if excess == OUTPUT:
             self._transport.abort()
-            return
-        guard.inputs_refused += 1
-        session.refuse_input(self._turns.clock.now_ms())
-        if len(session.out) > 0:
-            session.hand_output(self._outbox)
-        self._charged = guard.charge(self._charged, session.held_size() + self.unsent_size())
+        elif excess == INPUT:
+            session.refuse_input(self._turns.clock.now_ms())
+            if len(session.out) > 0:
+                session.hand_output(self._outbox)
+            self._charged = guard.charge(self._charged, session.held_size() + self.unsent_size())
 
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
         if self._is_lost or self._turns.has_failed:
             return
-        if self._transport.get_write_buffer_size() > BACKLOG_MAX:
+        if self._given_size() > BACKLOG_MAX:
             self._transport.abort()
+            return
+        if self._waiting:
+            self._waiting.append(data)
+            self._waiting_size += len(data)
             return
         self._transport.write(data)
         if self._session.is_finished or (self._is_paused and not self.is_slow):
             # Something waited for these answers to go: the end, or more input.
             self._come_back()
 
+    def deliver_all(self, pieces: list[bytes]) -> None:
+        """Send pieces that are too long together to be joined; most of them later."""
+        if self._is_lost or self._turns.has_failed:
+            return
+        if self._given_size() > BACKLOG_MAX:
+            self._transport.abort()
+            return
+        was_waiting = bool(self._waiting)
+        self._waiting += pieces
+        self._waiting_size += sum(map(len, pieces))
+        if not was_waiting:
+            self.send_more()
+
+    def send_more(self) -> None:
+        """Give the transport some of the pieces that wait, until it has enough of them."""
+        if self._is_lost:
+            return
+        left = SEND_MAX
+        while self._waiting and not self.is_slow and left > 0:
+            piece = self._waiting.pop(0)
+            self._waiting_size -= len(piece)
+            left -= len(piece)
+            self._transport.write(piece)
+        if not self._waiting:
+            self.stirred()
+        elif not self.is_slow:
+            self._turns.loop.call_soon(self._turns.guard, self.send_more)
+
+    def caught_up(self) -> None:
+        """Go on: the peer has read nearly all that was given to the transport."""
+        self.is_slow = False
+        self._catches += 1
+        self.send_more()
+
     def watch_slow(self) -> None:
         """Close the connection if the peer is still not reading after a while."""
-        left = self._transport.get_write_buffer_size()
-        self._turns.loop.call_later(STUCK_S, self._check_slow, left)
+        if not self._is_watched:
+            self._is_watched = True
+            before = (self._catches, self._given_size())
+            self._turns.loop.call_later(STUCK_S, self._check_slow, *before)
 
-    def _check_slow(self, before: int) -> None:
+    def _check_slow(self, catches: int, before: int) -> None:
+        self._is_watched = False
         if self._is_lost or not self.is_slow:
             return
-        if self._transport.get_write_buffer_size() >= before:
+        if self._catches == catches and self._given_size() >= before:
             self._transport.abort()
         else:
             self.watch_slow()

@@ -20,6 +20,11 @@ FREE_SIZE: Final = 64 << 10
 # More than this is large.
 LARGE_SIZE: Final = 1 << 20
 
+# What a connection has to give up.
+NOTHING: Final = 0
+INPUT: Final = 1
+OUTPUT: Final = 2
+
 
 @final
 class Guard:
@@ -48,6 +53,20 @@ class Guard:
         """Tell whether one who is charged that much must give it up."""
         most = self._large_max if charged > LARGE_SIZE else self.memory_max
         return charged > 0 and self.held > most
+
+    def decide(self, before: i64, charged: i64, held: i64, unsent: i64) -> i64:
+        """Return what must be given up by one who was charged something `before`, and counts it.
+
+        NOTHING unless more is charged now and all hold too much together; else INPUT, which is
+        refused, or OUTPUT, with which the connection goes: whichever is more of what is held.
+        """
+        if charged <= before or not self.is_overdrawn(charged):
+            return NOTHING
+        if unsent > held:
+            self.outputs_cut += 1
+            return OUTPUT
+        self.inputs_refused += 1
+        return INPUT
 
     def arrive(self, address: str) -> bool:
         """Count a connection from an address; False if there are too many."""

@@ -62,6 +62,9 @@ class Session:
         self.peer: Peer = peer
         self.journal: Journal = journal
         self.out = BytesWriter()
+        # The pieces of long answers, and what was written before them; they leave before `out`,
+        # where the end of a long answer stands.
+        self._ahead: list[bytes] = []
         # The newest batch that anything in `out` discloses, as far as it was narrowed.
         self.awaits: i64 = 0
         # How much of `out` was narrowed: the rest waits for all that was appended up to its going.
@@ -107,6 +110,7 @@ class Session:
         """
         self.peer = GONE
         self.out = BytesWriter()
+        self._ahead = []
         self._narrowed = 0
 
     def unread_size(self) -> i64:
@@ -128,8 +132,40 @@ class Session:
         """Return the protocol and the command that runs, or ran last, for the log: no arguments."""
         return "unknown"
 
+    def write_long(self, pieces: list[bytes]) -> None:
+        """Write an answer that is too long to be copied at once: its pieces leave as they are.
+
+        It is not to be narrowed. Its end goes to `out`, and enough of it, that everybody who looks
+        there sees that there is output, and more than should be added to.
+        """
+        size: i64 = 0
+        at: i64 = len(pieces)
+        while at > 0 and size <= OUTPUT_MAX:
+            at -= 1
+            size += len(pieces[at])
+        if at > 0:
+            if len(self.out) > 0:
+                self._ahead.append(self._take_out())
+            self._ahead += pieces[:at]
+        for piece in pieces[at:]:
+            self.out.write(piece)
+
+    def has_long(self) -> bool:
+        """Tell whether there is more output than should be taken in one piece."""
+        return len(self._ahead) > 0
+
+    def take_pieces(self) -> list[bytes]:
+        """Return what `take_output` does, in pieces."""
+        pieces = self._ahead
+        self._ahead = []
+        pieces.append(self._take_out())
+        return pieces
+
     def take_output(self) -> bytes:
         """Return what is to be sent once `awaits` is safe, and `awaits_synced` on the disk."""
+        return b"".join(self.take_pieces()) if self._ahead else self._take_out()
+
+    def _take_out(self) -> bytes:
         if len(self.out) > self._narrowed:
             self.awaits = max(self.awaits, self.journal.newest())
         self._narrowed = 0
@@ -167,12 +203,15 @@ class Session:
 
     def hand_output(self, outbox: Outbox) -> None:
         """Hand what is to be sent to an outbox, with what it waits for."""
-        if self.awaits_synced == 0:
-            outbox.hand(self.take_output(), self.awaits)
+        if self._ahead:
+            pieces = self.take_pieces()
+            outbox.hand_all(pieces, self.awaits, self.take_synced())
+        elif self.awaits_synced == 0:
+            outbox.hand(self._take_out(), self.awaits)
         else:
             # What comes later waits behind it.
             synced = self.take_synced()
-            outbox.hand_synced(self.take_output(), self.awaits, synced)
+            outbox.hand_synced(self._take_out(), self.awaits, synced)
 
 
 @final

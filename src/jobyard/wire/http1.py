@@ -20,7 +20,14 @@ from mypy_extensions import i64
 from jobyard.errors import Refused
 from jobyard.wire.http1_head import HeadLines
 from jobyard.wire.http1_target import parse_query, path_in, split_path
-from jobyard.wire.http1_write import CONTINUE, chunk, last_chunk, response, stream_head
+from jobyard.wire.http1_write import (
+    CONTINUE,
+    chunk,
+    last_chunk,
+    response,
+    response_head,
+    stream_head,
+)
 
 # The whole of HTTP/1 for sessions, wherever it is written.
 __all__ = [
@@ -32,6 +39,7 @@ __all__ = [
     "last_chunk",
     "parse_query",
     "response",
+    "response_head",
     "split_path",
     "stream_head",
 ]

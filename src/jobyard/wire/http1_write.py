@@ -88,10 +88,47 @@ def response(  # noqa: PLR0913  all that differs between answers
     every answer; an empty type is left out.
     """
     out = BytesWriter()
+    _write_head(
+        out,
+        status,
+        len(body),
+        content_type,
+        extra,
+        keep_alive=keep_alive,
+        is_1_0=is_1_0,
+        common=common,
+    )
+    if not is_head and status != 204:
+        out.write(body)
+    return out.getvalue()
+
+
+def response_head(
+    length: int, content_type: str, extra: bytes, *, keep_alive: bool, is_1_0: bool, common: bytes
+) -> bytes:
+    """Return the head of an answer with status 200 whose body is sent in pieces."""
+    out = BytesWriter()
+    _write_head(
+        out, 200, length, content_type, extra, keep_alive=keep_alive, is_1_0=is_1_0, common=common
+    )
+    return out.getvalue()
+
+
+def _write_head(  # noqa: PLR0913  as above
+    out: BytesWriter,
+    status: int,
+    length: int,
+    content_type: str,
+    extra: bytes,
+    *,
+    keep_alive: bool,
+    is_1_0: bool,
+    common: bytes,
+) -> None:
     _write_start(out, status, content_type)
     if status != 204:  # which may not have one
         out.write(b"Content-Length: ")
-        write_number(out, len(body))
+        write_number(out, length)
         out.write(b"\r\n")
     if not keep_alive:
         out.write(b"Connection: close\r\n")
@@ -102,9 +139,6 @@ def response(  # noqa: PLR0913  all that differs between answers
     if len(extra) > 0:
         out.write(extra)
     out.write(b"\r\n")
-    if not is_head and status != 204:
-        out.write(body)
-    return out.getvalue()
 
 
 def stream_head(status: int, content_type: str, extra: bytes, *, is_1_0: bool) -> bytes:

@@ -36,6 +36,14 @@ class Part:
         self.end: i64 = end
 
 
+@final
+class LongRaw:
+    """The same in pieces, for values that are too long to be copied at once."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+
 def begin_frame(out: BytesWriter) -> i64:
     """Leave room for the length of a frame; return where, for `end_frame`."""
     position: i64 = len(out)
@@ -255,6 +263,9 @@ def _write_opaque(out: BytesWriter, value: object) -> None:
         out.write(value.data)
     elif isinstance(value, Part):
         out.write(value.data[value.start : value.end])
+    elif isinstance(value, LongRaw):
+        for piece in value.pieces:
+            out.write(piece)
     elif isinstance(value, bytes):
         write_bin(out, value)
     elif isinstance(value, Ext):

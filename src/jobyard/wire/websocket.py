@@ -41,6 +41,7 @@ CLOSE_NO_CODE: Final = 1005
 CLOSE_BAD_TEXT: Final = 1007
 CLOSE_POLICY: Final = 1008
 CLOSE_TOO_LARGE: Final = 1009
+CLOSE_INTERNAL_ERROR: Final = 1011
 CLOSE_TRY_LATER: Final = 1013
 
 _VERSION: Final = "13"
@@ -345,6 +346,13 @@ def text(content: bytes) -> bytes:
     return _frame(OP_TEXT, content)
 
 
+def text_head(size: i64) -> bytes:
+    """Return the head of a frame with a whole text of that size, which is to follow."""
+    out = BytesWriter()
+    _write_head(out, OP_TEXT, size)
+    return out.getvalue()
+
+
 def binary(content: bytes) -> bytes:
     """Return a frame with a whole message that is no text."""
     return _frame(OP_BINARY, content)
@@ -375,8 +383,13 @@ def close(code: i64, reason: str) -> bytes:
 
 def _frame(opcode: i64, content: bytes) -> bytes:
     out = BytesWriter()
+    _write_head(out, opcode, len(content))
+    out.write(content)
+    return out.getvalue()
+
+
+def _write_head(out: BytesWriter, opcode: i64, size: i64) -> None:
     out.append(u8(0x80 | opcode))
-    size: i64 = len(content)
     if size < 126:
         out.append(u8(size))
     elif size < 65536:
@@ -386,5 +399,3 @@ def _frame(opcode: i64, content: bytes) -> bytes:
     else:
         out.append(127)
         out.write(int(size).to_bytes(8, "big"))
-    out.write(content)
-    return out.getvalue()

@@ -183,3 +183,45 @@ def test_answers_of_both_kinds_leave_in_order_and_in_time(
 
 def test_the_seam_takes_anything_and_does_nothing() -> None:
     Sink().deliver(b"a")
+
+
+PIECES = [b"a" * 100_000, b"b" * 200_000, b"c"]
+
+
+def test_a_long_answer_that_is_safe_leaves_at_once_and_in_pieces() -> None:
+    gate = Gate()
+    gate.release(5)
+    outbox, wire = pair(gate)
+    outbox.hand_all(PIECES, 5, 0)
+    assert wire.sent == PIECES
+    assert gate.held == []
+
+
+def test_every_piece_of_a_long_answer_waits_for_its_batch_and_is_not_copied() -> None:
+    gate = Gate()
+    outbox, wire = pair(gate)
+    outbox.hand(b"before", 1)
+    outbox.hand_all(PIECES, 2, 0)
+    outbox.hand(b"behind", 0)
+    size = sum(map(len, PIECES)) + 12
+    assert outbox.held_bytes == size
+    gate.release(1)
+    assert wire.sent == [b"before"]
+    assert outbox.held_bytes == size - 6
+    gate.release(2)
+    assert wire.sent[1:] == [*PIECES, b"behind"]
+    assert all(sent is piece for sent, piece in zip(wire.sent[1:], PIECES, strict=False))
+    assert (outbox.held_bytes, gate.held) == (0, [])
+
+
+def test_a_long_answer_may_wait_for_the_disk() -> None:
+    gate = Gate()
+    outbox, wire = pair(gate)
+    outbox.hand_all(PIECES, 2, 3)
+    assert gate.sync_asked == 3
+    gate.release_up_to(3, 2)
+    assert wire.sent == []
+    gate.release_up_to(4, 3)
+    assert wire.sent == PIECES
+    outbox.hand_all([b"d"], 4, 3)
+    assert wire.sent[3:] == [b"d"], "that batch is on the disk already"

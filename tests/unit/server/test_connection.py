@@ -15,7 +15,7 @@ from jobyard.errors import JournalDamaged, StorageFailed
 from jobyard.journal.gate import Gate
 from jobyard.model.job import BEANSTALK, RAW
 from jobyard.model.limits import READ_AHEAD_MAX
-from jobyard.server.connection import STUCK_MS, Connection
+from jobyard.server.connection import SEND_MAX, STUCK_MS, Connection
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
 from jobyard.sessions.session import OUTPUT_MAX
@@ -202,11 +202,11 @@ def test_what_is_left_of_a_great_answer_is_not_copied(hall: Hall) -> None:
     line = hall.connect()
     answer = bytes(16 << 20)
     line.connection.deliver(answer)
-    piece = line.connection._next_piece()
+    piece = line.connection._next_piece(SEND_MAX)
     assert piece.obj is answer
     left = line.connection.unsent_size()
     assert len(line.hear(len(answer) - left + (1 << 20))) < len(answer)
-    assert line.connection._next_piece().obj is answer
+    assert line.connection._next_piece(SEND_MAX).obj is answer
     assert line.connection.unsent_size() < left
 
 

@@ -12,8 +12,9 @@ from jobyard.errors import StorageFailed
 from jobyard.journal.gate import Gate
 from jobyard.model.limits import NEVER_MS, READ_AHEAD_MAX
 from jobyard.server.loop import Clock
-from jobyard.server.streams import STUCK_S, StreamConnection, StreamTurns
+from jobyard.server.streams import SEND_MAX, STUCK_S, StreamConnection, StreamTurns
 from jobyard.server.turn import Commits, Turns
+from jobyard.sessions.guard import FREE_SIZE
 from jobyard.sessions.session import OUTPUT_MAX
 from tests.support.yards import OpenYard
 from tests.unit.server.puppets import Puppet, PuppetEntrance
@@ -27,6 +28,8 @@ class FakeTransport:
     def __init__(self) -> None:
         self.sent = b""
         self.buffered = 0
+        # The peer reads all at once.
+        self.is_quick = False
         self.is_reading = True
         self.is_closing = False
         self.is_aborted = False
@@ -35,7 +38,7 @@ class FakeTransport:
     def write(self, data: bytes) -> None:
         self.sent += data
         was_slow = self.buffered > HIGH_WATER
-        self.buffered += len(data)
+        self.buffered += 0 if self.is_quick else len(data)
         if self.buffered > HIGH_WATER and not was_slow:
             assert self.protocol is not None
             self.protocol.pause_writing()
@@ -267,6 +270,86 @@ def test_a_peer_that_reads_slowly_is_given_time(hall: Hall) -> None:
     looks[0][0](*looks[0][1])
     assert not transport.is_aborted
     assert len([delay for delay, _, _ in hall.loop.later if delay == STUCK_S]) == 2
+
+
+def long_answer(count: int = 64) -> list[bytes]:
+    return [b"%07d\n" % at * 8192 for at in range(count)]
+
+
+def test_a_long_answer_is_given_to_the_transport_as_the_peer_reads(hall: Hall) -> None:
+    connection, transport, session = hall.connect()
+    pieces = long_answer()
+    whole = b"".join(pieces)
+    session.on_data = lambda: session.write_long(list(pieces))
+    connection.data_received(b"x")
+    hall.turn()
+    guard = hall.streams.turns.guard
+    assert 0 < len(transport.sent) <= 2 * HIGH_WATER
+    assert session.peer.unsent_size() == len(whole)
+    assert guard.held == len(whole) - FREE_SIZE
+    session.on_data = lambda: session.say(b"behind")
+    connection.data_received(b"x")
+    while len(transport.sent) < len(whole) + 6:
+        before = len(transport.sent)
+        transport.drain()
+        hall.turn()
+        assert before < len(transport.sent)
+    assert transport.sent == whole + b"behind"
+    transport.drain()
+    hall.turn()
+    assert (session.peer.unsent_size(), guard.held) == (0, 0)
+
+
+def test_the_end_waits_for_all_pieces_of_a_long_answer(hall: Hall) -> None:
+    connection, transport, session = hall.connect()
+    whole = b"".join(long_answer())
+    session.on_data = lambda: session.write_long(long_answer())
+    connection.data_received(b"x")
+    connection.eof_received()
+    hall.turn()
+    assert not transport.is_closing
+    while len(transport.sent) < len(whole):
+        assert not transport.is_closing
+        transport.drain()
+        hall.turn()
+    assert transport.is_closing
+
+
+def test_who_reads_at_once_gets_a_long_answer_over_several_passes(hall: Hall) -> None:
+    connection, transport, session = hall.connect()
+    whole = b"".join(long_answer())
+    transport.is_quick = True
+    session.on_data = lambda: session.write_long(long_answer())
+    connection.data_received(b"x")
+    assert len(transport.sent) <= SEND_MAX + HIGH_WATER
+    hall.turn(10)
+    assert transport.sent == whole
+
+
+def test_a_connection_that_is_lost_sends_no_more_pieces(hall: Hall) -> None:
+    connection, transport, session = hall.connect()
+    session.on_data = lambda: session.write_long(long_answer())
+    connection.data_received(b"x")
+    hall.turn()
+    connection.connection_lost(None)
+    before = len(transport.sent)
+    transport.drain()
+    hall.turn()
+    assert len(transport.sent) == before
+    assert hall.streams.turns.guard.held == 0
+
+
+def test_who_has_caught_up_meanwhile_is_not_cut_off(hall: Hall) -> None:
+    connection, transport, session = hall.connect()
+    session.on_data = lambda: session.say(b"z" * (4 * HIGH_WATER))
+    connection.data_received(b"x")
+    hall.turn()
+    transport.drain()
+    connection.data_received(b"x")
+    hall.turn()
+    [(callback, args)] = [(call, args) for delay, call, args in hall.loop.later if delay == STUCK_S]
+    callback(*args)
+    assert not transport.is_aborted
 
 
 def test_the_end_of_input_closes_after_the_last_answer(hall: Hall) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from jobyard.sessions.guard import FREE_SIZE, LARGE_SIZE, Guard
+from jobyard.sessions.guard import FREE_SIZE, INPUT, LARGE_SIZE, NOTHING, OUTPUT, Guard
 
 MIB = 1 << 20
 
@@ -53,3 +53,14 @@ def test_connections_of_one_address_are_counted() -> None:
     for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
         guard.leave(address)
     assert guard.connections == {}
+
+
+def test_more_is_given_up_of_what_is_more() -> None:
+    guard = Guard(MIB)
+    before = guard.charge(0, MIB // 2)
+    assert guard.decide(0, before, MIB // 2, 0) == NOTHING
+    charged = guard.charge(before, 3 * MIB)
+    assert guard.decide(charged, charged, MIB, 2 * MIB) == NOTHING, "it has not grown"
+    assert guard.decide(before, charged, MIB, 2 * MIB) == OUTPUT
+    assert guard.decide(before, charged, 2 * MIB, MIB) == INPUT
+    assert (guard.outputs_cut, guard.inputs_refused) == (1, 1)

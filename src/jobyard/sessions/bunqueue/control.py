@@ -63,6 +63,7 @@ from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.bunqueue.kin import with_kin
 from jobyard.sessions.bunqueue.locks import see_to_room
+from jobyard.sessions.bunqueue.long import LongList
 from jobyard.sessions.bunqueue.query import (
     NUMBER_MAX,
     chosen,
@@ -74,7 +75,7 @@ from jobyard.sessions.bunqueue.query import (
 )
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import LongList, created_ms, state_text
+from jobyard.sessions.bunqueue.shape import created_ms, state_text
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest

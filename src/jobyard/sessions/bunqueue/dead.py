@@ -10,6 +10,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.clearing import Remove, RestAct, RestWork, Revive
 from jobyard.engine.dead import expires_ms, has_room, look_again, retries_ms
+from jobyard.engine.lists import count_of
 from jobyard.engine.move import remove, revive
 from jobyard.engine.queues import open_queue, set_settings, settings_of
 from jobyard.errors import Refused, YardFull
@@ -31,9 +32,10 @@ from jobyard.model.rules import DAY_MS, DEFAULTS, Settings
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.long import BYTES_PER_UNIT, LongList
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import BunqueueSession
-from jobyard.sessions.bunqueue.shape import LongList, job_value
+from jobyard.sessions.bunqueue.shape import job_value
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw, encode
@@ -41,6 +43,8 @@ from jobyard.wire.msgpack_write import Raw, encode
 # One answer tells no more than this, whatever was asked: it must fit into a frame, twice.
 ENTRIES_MAX: Final = 10_000
 ANSWER_BYTES_MAX: Final = 24 << 20
+# What it takes to list one, in jobs looked at.
+LIST_UNITS: Final = 16
 
 YEAR_MS: Final = 365 * DAY_MS
 COUNT_MAX: Final = 1_000_000_000
@@ -192,33 +196,48 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
 class Listed(RestAct):
     """Dead jobs and what is told of them, as far as one answer can hold them."""
 
-    def __init__(self, door: BunqueueDoor) -> None:
+    def __init__(self, door: BunqueueDoor, queue: Queue | None, *, with_jobs: bool) -> None:
         self._door = door
-        self.jobs = LongList()
-        self.entries = LongList()
+        self._queue = queue
+        # Else entries alone, which hold the jobs too, and how many there are in all.
+        self._with_jobs: bool = with_jobs
+        self._size: i64 = 0
+        self._units: i64 = 0
+        self._jobs = LongList()
+        self._entries = LongList()
 
     def answer(self) -> Answer:
         """Return what was listed."""
-        return {"jobs": self.jobs.value(), "entries": self.entries.value()}
+        if self._with_jobs:
+            return {"jobs": self._jobs.value(), "entries": self._entries.value()}
+        total = 0 if self._queue is None else int(count_of(self._queue, DEAD))
+        return {"entries": self._entries.value(), "total": total}
+
+    def units(self) -> i64:
+        """Return what it took to list the last one."""
+        return self._units
 
     def do(self, outcome: Outcome, now_ms: i64) -> bool:  # noqa: ARG002  it only looks
         """List one."""
         job = job_value(self._door, outcome.job)
-        if self.jobs.count > 0 and self.jobs.size() + len(job.data) > ANSWER_BYTES_MAX:
+        self._units = LIST_UNITS + len(job.data) // BYTES_PER_UNIT
+        if self._size > 0 and self._size + len(job.data) > ANSWER_BYTES_MAX:
             return False
-        self.jobs.add(job.data)
-        self.entries.add(encode(entry_value(self._door, outcome, job)))
+        self._size += len(job.data)
+        if self._with_jobs:
+            self._jobs.add(job.data)
+        self._entries.add(encode(entry_value(self._door, outcome, job)))
         return True
 
 
 def dlq(session: BunqueueSession, request: Request) -> Answer | None:
-    """Dlq: list the dead, as far as one answer can hold them."""
+    """Dlq: list the dead, as far as one answer can hold them; `jobs: false` leaves a half out."""
     queue = session.yard.queues.get(options.queue_name(request.fields))
     choice = Filter(request.fields)
     choice.limit = min(choice.limit, ENTRIES_MAX)
-    listed = Listed(session.door)
+    listed = Listed(session.door, queue, with_jobs=not request.fields.is_false(b"jobs"))
     if queue is None:
-        return {"jobs": [], "entries": []}
+        return listed.answer()
     work = choice.walk(session.door, queue, request.now_ms, listed)
     work.is_reading = True
     return session.begin(request, work, listed.answer)

@@ -72,21 +72,25 @@ class Errand(Pending, Starter):
     def settle(self) -> bool:
         """Answer the call if the command is answered; False if it waits."""
         clerk = self._clerk
-        answer = clerk.take_answer()
+        pieces = clerk.take_long() if self._show is None else None
+        answer = clerk.take_answer() if pieces is None else b""
         if answer is None:
             return False
         self._call.await_batch(clerk.session.awaits)
         self._call.session.await_synced(clerk.session.take_synced())
         clerk.errand = None
         self._clerks.give_back(clerk)
-        self._reply(answer)
+        if pieces is not None:
+            self._make(pieces)
+        else:
+            self._reply(answer)
         return True
 
     def _reply(self, answer: bytes) -> None:
         call = self._call
         if len(answer) > JSON_AT_ONCE and self._show is None and answer[1:5] == _OK:
             # Nobody reads through a long answer at once.
-            self._make(answer)
+            self._make([answer])
             return
         fields = read_fields(answer, 0, len(answer))
         assert fields is not None
@@ -98,25 +102,28 @@ class Errand(Pending, Starter):
         else:
             shown = encode(self._show(fields))
             if len(shown) > JSON_AT_ONCE:
-                self._make(shown)
+                self._make([shown])
             else:
                 call.answer(200, to_json(MSGPACK, shown))
 
-    def _make(self, answer: bytes) -> None:
+    def _make(self, pieces: list[bytes]) -> None:
         """Answer once a long answer is JSON."""
-        task = JsonTask(answer)
+        task = JsonTask(pieces)
         call = self._call
         if self._clerks.door.yard.tasks.begin(task, self, call.now_ms):
-            call.answer(200, task.json())
+            call.answer_long(task.pieces())
         else:
             self._making = task
             call.wait(self)
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Answer: it is JSON now."""
+        """Answer: it is JSON now, or cannot be."""
         assert isinstance(task, JsonTask)
         self._making = None
-        self._call.answer(200, task.json())
+        if refusal is None:
+            self._call.answer_long(task.pieces())
+        else:
+            self._call.answer_refusal(HttpRefused(500, "internal_error", str(refusal)))
 
     def hurry(self, now_ms: i64) -> None:
         """Let the command answer with what there is."""
@@ -169,6 +176,14 @@ class Clerk(Peer):
         if len(self.session.out) == 0:
             return None
         return self.session.take_output()[4:]
+
+    def take_long(self) -> list[bytes] | None:
+        """Return the answer in pieces, if it is there and long; such an answer is no refusal."""
+        if not self.session.has_long():
+            return None
+        pieces = self.session.take_pieces()
+        pieces[0] = pieces[0][4:]
+        return pieces
 
     def leave(self, now_ms: i64) -> None:
         """Stop waiting, for good. Workers that registered over HTTP stay."""

@@ -1,14 +1,17 @@
 """Long answers as JSON, and long bodies out of it, some of their parts at a time.
 
 The lists of an answer are gone through part by part, two levels deep; each part is shown whole.
+An answer comes in pieces, of which each ends where a part does, and leaves in pieces.
 """
 
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.tasks import Task
 from jobyard.model.job import MSGPACK
+from jobyard.sessions.bunqueue.long import PIECE_SIZE
 from jobyard.sessions.http.call import HttpRefused
 from jobyard.wire.json_pack import JsonPack
 from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, array_header, kind_of, map_header, skip
@@ -62,6 +65,7 @@ class _Open:
     """A map or list whose end has not come yet."""
 
     def __init__(self, left: i64, *, is_map: bool) -> None:
+        assert left >= 0
         self.left: i64 = left
         self.is_map: bool = is_map
         self.is_first: bool = True
@@ -71,12 +75,16 @@ class _Open:
 class JsonTask(Task):
     """One MessagePack value that becomes JSON."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, pieces: list[bytes]) -> None:
         super().__init__()
         self.is_reading = True
-        self._data = data
+        # Those that are left, the next one last.
+        self._unread: list[bytes] = pieces[::-1]
+        self.size: i64 = sum([len(piece) for piece in pieces])
+        self._data: bytes = b""
         self._at: i64 = 0
         self._open: list[_Open] = []
+        self._out = BytesWriter()
         self._pieces: list[bytes] = []
         self._is_begun: bool = False
 
@@ -92,43 +100,60 @@ class JsonTask(Task):
                 continue
             inner = self._open[len(self._open) - 1]
             if inner.left == 0:
-                self._pieces.append(b"}" if inner.is_map else b"]")
+                self._out.write(b"}" if inner.is_map else b"]")
                 self._open.pop()
                 continue
             inner.left -= 1
             if not inner.is_first:
-                self._pieces.append(b",")
+                self._out.write(b",")
             inner.is_first = False
             if inner.is_map:
                 done += self._show_whole()
-                self._pieces.append(b":")
+                self._out.write(b":")
             done += self._show_value()
         return done
 
     def _show_value(self) -> i64:
+        self._go_on()
         data = self._data
         at = self._at
         depth: i64 = len(self._open)
         kind = kind_of(data, at)
+        # The items may stand in later pieces.
+        end = at + self.size
         if kind == KIND_MAP and depth < _MAP_DEPTH:
-            count, self._at = map_header(data, at, len(data))
+            count, self._at = map_header(data, at, end)
             self._open.append(_Open(count, is_map=True))
-            self._pieces.append(b"{")
+            self._out.write(b"{")
             return 1
         if kind == KIND_ARRAY and depth < _LIST_DEPTH:
-            count, self._at = array_header(data, at, len(data))
+            count, self._at = array_header(data, at, end)
             self._open.append(_Open(count, is_map=False))
-            self._pieces.append(b"[")
+            self._out.write(b"[")
             return 1
         return self._show_whole()
 
+    def _go_on(self) -> None:
+        """Go on with the next piece where one is read to its end."""
+        if self._at == len(self._data):
+            self._data = self._unread.pop()
+            self._at = 0
+
     def _show_whole(self) -> i64:
+        self._go_on()
         end = skip(self._data, self._at, len(self._data))
         size = end - self._at
-        self._pieces.append(to_json(MSGPACK, self._data[self._at : end]))
+        self._out.write(to_json(MSGPACK, self._data[self._at : end]))
         self._at = end
+        if len(self._out) >= PIECE_SIZE:
+            self._cut()
         return _PART_UNITS + size // _BYTES_PER_UNIT
 
-    def json(self) -> bytes:
+    def _cut(self) -> None:
+        self._pieces.append(self._out.getvalue())
+        self._out = BytesWriter()
+
+    def pieces(self) -> list[bytes]:
         """Return all of it; there is no more to do."""
-        return b"".join(self._pieces)
+        self._cut()
+        return self._pieces

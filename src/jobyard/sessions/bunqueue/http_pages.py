@@ -13,7 +13,6 @@ from jobyard.sessions.bunqueue.monitor import storage_value
 from jobyard.sessions.http.call import TEXT, Call, HttpRefused
 from jobyard.wire.http1 import parse_query
 from jobyard.wire.msgpack_read import Fields
-from jobyard.wire.msgpack_write import Raw
 
 # Asks for no token and is not counted.
 OPEN: Final = "open"
@@ -189,18 +188,11 @@ def dead_letters(clerks: Clerks, call: Call) -> None:
     query = parse_query(call.request.query)
     offset = whole(query, "offset")
     limit = whole(query, "limit")
-    asked: dict[str, object] = {"queue": queue, "offset": max(0, offset or 0)}
+    asked: dict[str, object] = {"queue": queue, "offset": max(0, offset or 0), "jobs": False}
     if limit is not None:
         asked["limit"] = max(0, limit)
-
-    def show(answer: Fields) -> object:
-        entries = answer.raw(b"entries")
-        assert entries is not None
-        total = part(ask(clerks, call, "GetJobCounts", queue=queue), b"counts")["failed"]
-        return {"ok": True, "entries": Raw(entries), "total": total}
-
     # It may take longer than a turn.
-    clerks.serve(call, {"cmd": "Dlq", **asked}, 400, show)
+    clerks.serve(call, {"cmd": "Dlq", **asked}, 400, None)
 
 
 def queue_workers(clerks: Clerks, call: Call) -> None:

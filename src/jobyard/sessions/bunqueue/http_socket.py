@@ -1,8 +1,10 @@
 """A WebSocket of bunqueue: commands as JSON, and what happens as it happens.
 
 Every message is a command of the bunqueue door, run by a session of this connection, which gives
-back what it holds when the socket closes. Who never subscribed hears the events of the engine as
-they are; who did, what they asked for. What finds no room in a socket that is not read is not sent.
+back what it holds when the socket closes. A long answer becomes JSON in slices; what the session
+says meanwhile waits behind it, and so do further commands. Who never subscribed hears the events of
+the engine as they are; who did, what they asked for. What finds no room in a socket that is not
+read is not sent.
 """
 
 from typing import Final, final
@@ -11,9 +13,9 @@ from mypy_extensions import i64
 
 from jobyard.engine.tasks import Starter, Task
 from jobyard.model.job import MSGPACK
-from jobyard.sessions.bunqueue.http_clerk import json_of
+from jobyard.sessions.bunqueue.http_clerk import JSON_AT_ONCE, json_of
 from jobyard.sessions.bunqueue.http_events import Audience, Happening, Hub
-from jobyard.sessions.bunqueue.http_json import BODY_AT_ONCE, PackTask
+from jobyard.sessions.bunqueue.http_json import BODY_AT_ONCE, JsonTask, PackTask
 from jobyard.sessions.bunqueue.http_news import PATTERNS
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.http.call import Call, HttpRefused
@@ -23,7 +25,7 @@ from jobyard.sessions.session import Peer
 from jobyard.wire.msgpack import KIND_MAP, Malformed, kind_of
 from jobyard.wire.msgpack_write import encode
 from jobyard.wire.payload import NO_JSON, parse_request, to_json
-from jobyard.wire.websocket import MESSAGE_SIZE_MAX
+from jobyard.wire.websocket import CLOSE_INTERNAL_ERROR, MESSAGE_SIZE_MAX
 
 SOCKETS_MAX: Final = 1000
 
@@ -44,6 +46,13 @@ class Socket(Peer, Talk, Audience, Starter):
         # A long message that is being read, and how long it is.
         self._reading: PackTask | None = None
         self._reading_size: i64 = 0
+        # What the session said and was not sent yet: frames in pieces, how much of the first piece
+        # is cut off, and how long all of it is.
+        self._unsaid: list[bytes] = []
+        self._cut: i64 = 0
+        self._unsaid_size: i64 = 0
+        # A long answer on its way to JSON.
+        self._making: JsonTask | None = None
         # What is wanted; None before anything was said of that.
         self._wanted: dict[str, None] | None = None
         hub.door.sockets_count += 1
@@ -57,8 +66,8 @@ class Socket(Peer, Talk, Audience, Starter):
         self._flush()
 
     def unread_size(self) -> i64:
-        """Return the size of commands that wait for others."""
-        return self._reading_size + self._session.unread_size()
+        """Return the size of commands that wait for others, and of answers that do."""
+        return self._reading_size + self._session.unread_size() + self._unsaid_size
 
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
         """Run a command; it need not have come as a text."""
@@ -93,9 +102,15 @@ class Socket(Peer, Talk, Audience, Starter):
             self._reading = task
             self._reading_size = len(content)
 
-    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
+        """Go on: a long message was read, or a long answer is JSON."""
+        if isinstance(task, PackTask):
+            self._message_read(task, now_ms)
+        else:
+            self._answer_made(refusal)
+
+    def _message_read(self, task: PackTask, now_ms: i64) -> None:
         """Run the command of a long message, and go on with what came behind it."""
-        assert isinstance(task, PackTask)
         self._reading = None
         self._reading_size = 0
         self.line.is_running = True
@@ -167,26 +182,77 @@ class Socket(Peer, Talk, Audience, Starter):
         if self.line.is_running:
             return
         self._flush()
-        if self.line.has_unread():
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._making is None and self._reading is None and self.line.has_unread():
             # Not now: whoever stirs may be in the middle of something.
             self._http.is_stalled = True
             self._http.peer.stirred()
 
     def _flush(self) -> None:
         session = self._session
-        out = session.take_output()
-        if not out:
+        if len(session.out) == 0:
             return
-        http = self._http
-        http.await_synced(session.take_synced())
-        at = 0
-        while at < len(out):
-            end = at + 4 + int.from_bytes(out[at : at + 4], "big")
+        for piece in session.take_pieces():
+            self._unsaid.append(piece)
+            self._unsaid_size += len(piece)
+        self._http.await_synced(session.take_synced())
+        self._say_frames()
+
+    def _say_frames(self) -> None:
+        """Send what the session said, up to an answer that takes longer."""
+        session = self._session
+        while self._unsaid and self._making is None:
+            frame = self._next_frame()
+            size = sum([len(piece) for piece in frame])
+            if size > JSON_AT_ONCE:
+                task = JsonTask(frame)
+                if self._hub.door.yard.tasks.begin(task, self, self._hub.door.yard.now_ms):
+                    self.line.say_long(task.pieces())
+                else:
+                    self._making = task
+                    # Commands wait while it does.
+                    self._unsaid_size += size
+                continue
             if session.events_of is None:
                 # The record behind an event may not be appended yet.
-                http.enough = session.awaits
-            self.line.say(to_json(MSGPACK, out[at + 4 : end]))
+                self._http.enough = session.awaits
+            self.line.say(to_json(MSGPACK, b"".join(frame)))
+
+    def _next_frame(self) -> list[bytes]:
+        """Return the pieces of the first frame, without its length, and cut them off."""
+        unsaid = self._unsaid
+        at = self._cut + 4
+        left: i64 = int.from_bytes(unsaid[0][self._cut : at], "big")
+        self._unsaid_size -= 4 + left
+        frame: list[bytes] = []
+        while True:
+            data = unsaid[0]
+            end = min(at + left, len(data))
+            frame.append(data[at:end])
+            left -= end - at
             at = end
+            if at == len(data):
+                unsaid.pop(0)
+                at = 0
+            if left == 0:
+                break
+        self._cut = at
+        return frame
+
+    def _answer_made(self, refusal: Exception | None) -> None:
+        """Send a long answer, and what waits behind it."""
+        making = self._making
+        assert making is not None
+        self._making = None
+        self._unsaid_size -= making.size
+        if refusal is None:
+            self.line.say_long(making.pieces())
+        else:
+            self.line.end(CLOSE_INTERNAL_ERROR, str(refusal))
+        self._say_frames()
+        self._read_on()
 
     def _answer(self, answer: dict[str, object]) -> None:
         self.line.say(json_of(answer))
@@ -224,6 +290,10 @@ class Socket(Peer, Talk, Audience, Starter):
             self._reading = None
         self._hub.leave(self, now_ms)
         self._hub.door.sockets_count -= 1
+        if self._making is not None:
+            self._hub.door.yard.tasks.leave(self._making)
+            self._making = None
+        self._unsaid = []
         self._session.closed(now_ms)
 
 

@@ -30,11 +30,11 @@ from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.core import named_job
 from jobyard.sessions.bunqueue.door import Answer, Command
 from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.long import BYTES_PER_UNIT, LongList
 from jobyard.sessions.bunqueue.progress import progress_message, progress_number
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.session import PAGE_BYTES_MAX, BunqueueSession
 from jobyard.sessions.bunqueue.shape import (
-    LongList,
     job_value,
     result_of,
     shown_priority,
@@ -199,7 +199,7 @@ class Page(Task):
                 self._left = 0
                 break
             self.shown.add(value)
-            done += SHOW_UNITS
+            done += SHOW_UNITS + len(value) // BYTES_PER_UNIT
         return done
 
     def _find(self) -> bool:

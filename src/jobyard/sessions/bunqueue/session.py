@@ -34,6 +34,7 @@ from jobyard.sessions.bunqueue.frames import (
     read_frame,
     text_req_id,
 )
+from jobyard.sessions.bunqueue.long import frame_of, is_long
 from jobyard.sessions.bunqueue.request import Pull, Request
 from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
 from jobyard.wire.msgpack import KIND_INTEGER
@@ -493,6 +494,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def answer(self, req_id: bytes, answer: dict[str, object]) -> None:
         """Answer a command that may have changed or shown anything."""
+        if is_long(answer):
+            self.write_long(frame_of(req_id, answer))
+            return
         frame = self.begin_ok(req_id, len(answer))
         for key, value in answer.items():
             write_text(self.out, key)

@@ -5,7 +5,7 @@ encoded once a policy and copied; only what differs is written by hand. Times go
 clients turn 64-bit integers into something that is no number to them.
 """
 
-from typing import Final, final
+from typing import Final
 
 from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
@@ -44,7 +44,6 @@ from jobyard.model.queue import Lease
 from jobyard.sessions.bunqueue.door import BunqueueDoor
 from jobyard.sessions.bunqueue.ids import (
     has_own_name,
-    id_bytes,
     id_text,
     token_bytes,
     write_uuid,
@@ -462,33 +461,3 @@ def write_event(out: BytesWriter, door: BunqueueDoor, event: Event) -> None:
     frame = begin_frame(out)
     write_value(out, {"type": "event", "event": event_fields(door, event)})
     end_frame(out, frame)
-
-
-@final
-class LongList:
-    """A list whose items are written as they come: there may be a million."""
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
-        self._items = BytesWriter()
-
-    def size(self) -> i64:
-        """Return what the items weigh."""
-        return len(self._items)
-
-    def add(self, value: bytes) -> None:
-        """Add a value that is MessagePack already."""
-        self.count += 1
-        self._items.write(value)
-
-    def add_id(self, job: Job) -> None:
-        """Add the id of a job."""
-        self.count += 1
-        write_ascii(self._items, id_bytes(job))
-
-    def value(self) -> Raw:
-        """Return the list."""
-        out = BytesWriter()
-        write_array(out, self.count)
-        out.write(self._items.getvalue())
-        return Raw(out.getvalue())

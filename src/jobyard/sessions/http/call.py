@@ -152,6 +152,11 @@ class Call:
         """Return a header, or nothing if it was not sent."""
         return self.request.headers.get(name, "")
 
+    def answering_area(self) -> Area:
+        """Return who says no, if that is to be said."""
+        route = self.route
+        return self.area if route is None else route.area
+
     def is_head(self) -> bool:
         """Tell whether only the head of the answer is asked for."""
         return self.request.method == "HEAD"
@@ -176,6 +181,13 @@ class Call:
         self.is_answered = True
         self.pending = None
         self.session.write_answer(self, status, body, content_type, headers)
+
+    def answer_long(self, pieces: list[bytes]) -> None:
+        """Answer with a body of JSON that is too long to be put together."""
+        assert not self.is_answered
+        self.is_answered = True
+        self.pending = None
+        self.session.write_long_answer(self, pieces)
 
     def answer_refusal(self, refused: HttpRefused) -> None:
         """Answer that the call cannot be served after all."""

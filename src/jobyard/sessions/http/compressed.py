@@ -48,10 +48,12 @@ def compress(body: bytes) -> bytes:
 class Packing(Pending):
     """Sends a large body, compressed piece by piece."""
 
-    def __init__(self, call: Call, body: bytes) -> None:
+    def __init__(self, call: Call, pieces: list[bytes]) -> None:
         self._call = call
-        self._body = body
+        # Those that are left, the next one last, and how far that one is compressed.
+        self._pieces: list[bytes] = pieces[::-1]
         self._at: int = 0
+        self.size: int = sum([len(piece) for piece in pieces])
         self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
 
     def drained(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
@@ -60,16 +62,20 @@ class Packing(Pending):
         if not call.has_room():
             return
         self._send_piece()
-        if self._at < len(self._body):
+        if self._pieces:
             call.stir()
         else:
             call.end_stream()
 
     def _send_piece(self) -> None:
+        piece = self._pieces[-1]
         end = self._at + PIECE_SIZE
-        packed = self._packer.compress(self._body[self._at : end])
+        packed = self._packer.compress(piece[self._at : end])
         self._at = end
-        if end >= len(self._body):
+        if end >= len(piece):
+            self._pieces.pop()
+            self._at = 0
+        if not self._pieces:
             packed += self._packer.flush()
         if packed:
             self._call.send(packed)
@@ -79,4 +85,4 @@ class Packing(Pending):
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Let go of the body."""
-        self._body = b""
+        self._pieces = []

@@ -31,7 +31,7 @@ from jobyard.sessions.http.door import (
 )
 from jobyard.sessions.http.patience import Hurry, Idleness
 from jobyard.sessions.http.routes import Area
-from jobyard.sessions.session import OUTPUT_MAX, Entrance, Peer, Session
+from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.http1 import (
     BadHttp,
     HttpReader,
@@ -39,6 +39,7 @@ from jobyard.wire.http1 import (
     chunk,
     last_chunk,
     response,
+    response_head,
     stream_head,
 )
 
@@ -457,7 +458,7 @@ class HttpSession(Session):
         assert not call.is_streaming
         # Whatever was enough for the answer that is not given.
         self.enough = -1
-        call.answer(refused.status, _area_of(call).refusal(refused), JSON, refused.headers)
+        call.answer(refused.status, call.answering_area().refusal(refused), JSON, refused.headers)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -481,13 +482,11 @@ class HttpSession(Session):
                 body = compressed.compress(body)
                 headers += compressed.LINES
             elif self.regret is None:
-                self._write_packed(call, body, content_type, headers)
+                self._write_packed(call, [body], content_type, headers)
                 return
         if self._admission.origin_lines:
             headers = self._admission.origin_lines + headers
-        is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
-        # Behind a request for another protocol nothing is read as HTTP any more.
-        keep_alive = request.keep_alive and not request.is_upgrade and not is_last
+        keep_alive = self._keeps_alive(request)
         self.write(
             response(
                 status,
@@ -502,11 +501,38 @@ class HttpSession(Session):
         )
         self._end_call(call, keep_alive=keep_alive)
 
-    def _write_packed(self, call: Call, body: bytes, content_type: str, headers: bytes) -> None:
+    def _keeps_alive(self, request: HttpRequest) -> bool:
+        is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
+        # Behind a request for another protocol nothing is read as HTTP any more.
+        return request.keep_alive and not request.is_upgrade and not is_last
+
+    def write_long_answer(self, call: Call, pieces: list[bytes]) -> None:
+        """Write an answer of JSON in pieces, which waits for all that was appended."""
+        request = call.request
+        self.enough = -1
+        if compressed.is_wanted(call) and request.method != "HEAD" and self.regret is None:
+            self._write_packed(call, pieces, JSON, b"")
+            return
+        keep_alive = self._keeps_alive(request)
+        size = sum([len(piece) for piece in pieces])
+        head = response_head(
+            size,
+            JSON,
+            self._admission.origin_lines + compressed.VARY,
+            keep_alive=keep_alive,
+            is_1_0=request.is_1_0,
+            common=self.door.common,
+        )
+        self.write_long([head] if request.method == "HEAD" else [head, *pieces])
+        self._end_call(call, keep_alive=keep_alive)
+
+    def _write_packed(
+        self, call: Call, pieces: list[bytes], content_type: str, headers: bytes
+    ) -> None:
         """Begin an answer that is compressed over several turns."""
         call.is_answered = False
-        call.unpacked_size = len(body)
-        packing = compressed.Packing(call, body)
+        packing = compressed.Packing(call, pieces)
+        call.unpacked_size = packing.size
         call.begin_stream(packing, content_type, compressed.LINES + headers)
         call.stir()
 
@@ -572,23 +598,3 @@ class HttpSession(Session):
             # Later in this turn: whoever takes over is not ready yet.
             self._early = rest
             self.peer.stirred()
-
-
-def _area_of(call: Call) -> Area:
-    route = call.route
-    return call.area if route is None else route.area
-
-
-@final
-class HttpEntrance(Entrance):
-    """Makes the sessions of the HTTP port."""
-
-    def __init__(self, door: HttpDoor) -> None:
-        self._door = door
-
-    def enter(self, peer: Peer) -> Session:
-        """Return the session of a new connection."""
-        session = HttpSession(self._door, peer)
-        if self._door.routes.is_guarded():
-            session.expect_head(self._door.yard.now_ms)
-        return session

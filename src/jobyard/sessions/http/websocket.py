@@ -159,6 +159,16 @@ class WebSocket(TakenOver):
         """Send a text."""
         self.write(websocket.text(content))
 
+    def say_long(self, pieces: list[bytes]) -> None:
+        """Send a text that is too long to be put together."""
+        if self.is_over:
+            return
+        size = sum([len(piece) for piece in pieces])
+        self._http.enough = -1
+        self._http.write_long([websocket.text_head(size), *pieces])
+        if not self.is_running:
+            self._http.peer.stirred()
+
     def write(self, frame: bytes) -> None:
         """Send a frame, if the last word was not said yet."""
         if self.is_over:

@@ -17,8 +17,9 @@ from jobyard.sessions.http.door import (
     HttpDoor,
     Stopwatch,
 )
+from jobyard.sessions.http.entrance import HttpEntrance
 from jobyard.sessions.http.routes import Area, Route, Routes
-from jobyard.sessions.http.session import LINGER_MS, STREAM_MAX, HttpEntrance
+from jobyard.sessions.http.session import LINGER_MS, STREAM_MAX
 from jobyard.sessions.session import Session
 from tests.support.bare_streams import Ear
 

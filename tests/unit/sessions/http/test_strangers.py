@@ -6,7 +6,8 @@ from jobyard.engine.tick import tick
 from jobyard.model.secrets import digest_of
 from jobyard.sessions.attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
 from jobyard.sessions.bunqueue.http import BODY_MAX
-from jobyard.sessions.http.session import HttpEntrance, HttpSession
+from jobyard.sessions.http.entrance import HttpEntrance
+from jobyard.sessions.http.session import HttpSession
 from jobyard.sessions.session import Peer
 from tests.support.bare_http import BareHttp
 
