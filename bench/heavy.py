@@ -36,6 +36,11 @@ HEAD: Final = struct.Struct(">I")
 # Longer than the time between two beats of an event stream.
 BEAT_S: Final = 6.0
 ROUTED: Final = 10_000
+# Arguments of a RESP command: as many as it may have, where it is done as a whole, and in all.
+WHOLE: Final = 4998
+ARGUMENTS: Final = 99_000
+# Commands of a transaction.
+TRANSACTION: Final = 1000
 
 
 @dataclass
@@ -236,6 +241,100 @@ def _drain(doors: Doors) -> None:
     doors.resp("FCALL", "glidemq_drain", "4", *keys, "0", "workers")
 
 
+def _many(command: str, part: str, *words: str) -> Act:
+    """Ask with as many keys as a command takes, `part` with a number behind it."""
+    keys = [f"glide:{{q}}:{part}{at}" for at in range(ARGUMENTS)]
+    return lambda doors: doors.resp(command, *words, *keys)
+
+
+def _fields(command: str, part: str) -> Act:
+    """Ask with as many fields or members as a command takes, some at a time."""
+
+    def ask(doors: Doors) -> None:
+        with Resp(doors.ports["glidemq"]) as peer:
+            for start in range(0, doors.jobs, WHOLE):
+                words = [str(at) for at in range(start, min(start + WHOLE, doors.jobs))]
+                peer.ask(command, f"glide:{{q}}:{part}", *words)
+
+    return ask
+
+
+def _add_words() -> list[str]:
+    keys = [f"glide:{{q}}:{part}" for part in ("id", "stream", "scheduled", "events")]
+    now = str(int(time.time() * 1000))
+    return [
+        "FCALL",
+        "glidemq_addJob",
+        "4",
+        *keys,
+        "n",
+        "{}",
+        "{}",
+        now,
+        *["0"] * 2,
+        "",
+        "0",
+        "",
+        *["0"] * 7,
+        "",
+    ]
+
+
+def _transact(doors: Doors) -> None:
+    with Resp(doors.ports["glidemq"]) as peer:
+        peer.ask("MULTI")
+        for _ in range(TRANSACTION):
+            peer.ask(*_add_words())
+        peer.ask("EXEC")
+
+
+def _talk(peer: socket.socket, said: bytes, lines: int) -> None:
+    """Say something at the beanstalk door, and hear its lines."""
+    with peer.makefile("rb") as answers:
+        peer.sendall(said)
+        for _ in range(lines):
+            answers.readline()
+
+
+def _beanstalk(doors: Doors) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", doors.ports["beanstalk"]), ANSWER_S_MAX)
+
+
+def _hold_all(doors: Doors) -> None:
+    """Put jobs, and let one connection take them all."""
+    peer = _beanstalk(doors)
+    doors.extra["holder"] = peer
+    for _ in range(0, doors.jobs, BUNDLE):
+        _talk(peer, b"put 0 0 900 1\r\nx\r\nreserve\r\n" * BUNDLE, 3 * BUNDLE)
+
+
+def _leave(doors: Doors) -> None:
+    """Let the holder go; wait until all that it held is ready."""
+    doors.extra.pop("holder").close()
+    until = time.monotonic() + ANSWER_S_MAX
+    with _beanstalk(doors) as peer, peer.makefile("rb") as answers:
+        while time.monotonic() < until:
+            peer.sendall(b"stats\r\n")
+            size = int(answers.readline().split()[1])
+            if b"current-jobs-reserved: 0\n" in answers.read(size + 2):
+                return
+            time.sleep(0.02)
+    raise BenchError("the jobs of a holder that left do not come back")
+
+
+def _put_later(doors: Doors) -> None:
+    with _beanstalk(doors) as peer:
+        for _ in range(0, doors.jobs, BUNDLE):
+            _talk(peer, b"put 0 3600 900 1\r\nx\r\n" * BUNDLE, BUNDLE)
+
+
+def _kick(doors: Doors) -> None:
+    with _beanstalk(doors) as peer:
+        peer.sendall(b"kick 4294967295\r\n")
+        if not peer.recv(100).startswith(b"KICKED"):
+            raise BenchError("a kick is refused")
+
+
 HEAVY: Final = (
     Heavy("Drain", _jobs(), _command("Drain")),
     Heavy("Obliterate", _jobs(), _command("Obliterate")),
@@ -268,6 +367,15 @@ HEAVY: Final = (
         "ZRANGEBYSCORE", _later, _key("scheduled", "ZRANGEBYSCORE", "1", "+inf", "LIMIT", "9", "9")
     ),
     Heavy("DEL-scheduled", _later, _key("scheduled", "DEL")),
+    Heavy("EXISTS-many", lambda _doors: None, _many("EXISTS", "w:")),
+    Heavy("MGET-many", lambda _doors: None, _many("MGET", "w:")),
+    Heavy("DEL-many", _jobs(), _many("DEL", "job:")),
+    Heavy("DEL-hash", _fields("HSET", "rate"), _key("rate", "DEL")),
+    Heavy("SREM-many", _fields("SADD", "xq-pending"), _fields("SREM", "xq-pending")),
+    Heavy("HSET-whole", lambda _doors: None, _fields("HSET", "rate")),
+    Heavy("EXEC", lambda _doors: None, _transact),
+    Heavy("holder-leaves", _hold_all, _leave),
+    Heavy("kick", _put_later, _kick),
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
     Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),
     Heavy("DBSIZE", Doors.spread, lambda doors: doors.resp("DBSIZE")),

@@ -5,6 +5,7 @@ from mypy_extensions import i64
 from jobyard.model.side import LIST, SET
 from jobyard.sessions.glidemq.answers import ARRAY, MEMBERS, Texts
 from jobyard.sessions.glidemq.call import Call
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS
 from jobyard.sessions.glidemq.long import pour
 from jobyard.sessions.glidemq.many import FEW_ARGUMENTS, check_whole, for_each, tell_count
 from jobyard.sessions.glidemq.side import SideKeyed
@@ -177,7 +178,7 @@ def srem(call: Call) -> None:
         key = call.found(1, SET)
         return 0 if key is None else key.drop_members(call.args_between(2 + start, 2 + end))
 
-    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count))
+    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
 
 
 def smembers(call: Call) -> None:

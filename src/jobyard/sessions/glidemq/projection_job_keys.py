@@ -11,7 +11,7 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.keyed import Keyed
 from jobyard.sessions.glidemq.places import Place
 from jobyard.sessions.glidemq.projection_job import field_of, job_fields
-from jobyard.sessions.glidemq.projection_sets import log_lines, members_of, parents_of
+from jobyard.sessions.glidemq.projection_sets import has_members, log_lines, members_of, parents_of
 from jobyard.sessions.glidemq.projection_writes import (
     add_log,
     drop_job_fields,
@@ -109,7 +109,12 @@ class MembersKey(Keyed):
 
     def kind(self) -> i64:
         """Return that it is a set, if it has a member."""
-        return SET if self.members() else NO_KIND
+        job = self._job
+        if job is None:
+            return NO_KIND
+        if self._place.part != places.DEPS:
+            return SET if parents_of(self._yard, job) else NO_KIND
+        return SET if has_members(job) else NO_KIND
 
     def members(self) -> list[bytes]:
         """Return all members."""

@@ -300,6 +300,14 @@ def members_of(job: Job) -> list[bytes]:
     return [bytes_of(member.label) for member in extra.members if member.state != DROPPED]
 
 
+def has_members(job: Job) -> bool:
+    """Tell whether there is one that a job waits for or has waited for."""
+    extra = job.extra
+    if extra is None or extra.members is None:
+        return False
+    return any(member.state != DROPPED for member in extra.members)
+
+
 def parents_of(yard: Yard, job: Job) -> list[bytes]:
     """Return those who wait for a job, each with its queue."""
     return [

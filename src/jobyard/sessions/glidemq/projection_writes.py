@@ -236,16 +236,18 @@ def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64
 
 def settle_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64:
     """Let a job wait for some no longer; return how many there were."""
-    gone: i64 = 0
+    wanted = {text_of(one) for one in members}
+    found: list[Member] = []
+    # Once through them, however many are meant.
+    for member in _members(job):
+        if member.label in wanted and member.state != DROPPED:
+            wanted.discard(member.label)
+            found.append(member)
     freed: list[Queue] = []
-    for label in dict.fromkeys([text_of(one) for one in members]):
-        for member in _members(job):
-            if member.label == label and member.state != DROPPED:
-                flows.change(yard, job, member, DROPPED, b"", freed, now_ms)
-                gone += 1
-                break
+    for member in found:
+        flows.change(yard, job, member, DROPPED, b"", freed, now_ms)
     flows.serve(yard, freed, now_ms)
-    return gone
+    return len(found)
 
 
 def _members(job: Job) -> list[Member]:

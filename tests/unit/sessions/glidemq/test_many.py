@@ -1,5 +1,6 @@
 """Commands with very many arguments: no turn does more than it has room for."""
 
+import json
 from typing import Any
 
 import pytest
@@ -224,3 +225,22 @@ def test_a_long_side_stream_is_trimmed_over_turns(library: Library) -> None:
     assert library.client.ask("XLEN", key) == 100
     assert library.client.ask("XADD", key, "MAXLEN", 50, "1300-0", "f", "v") == b"1300-0"
     assert library.client.ask("XLEN", key) == 50
+
+
+def test_a_parent_of_many_waits_for_each_of_them_once(library: Library) -> None:
+    keys = library.keys("id", "stream", "scheduled", "events") * 301
+    parent = ["parent", "{}", "{}", library.ts(), 0, 0, 0, 300, ""]
+    child = ["child", "{}", "{}", 0, 0, 0, library.p, library.name, ""]
+    told = library.client.ask("FCALL", "glidemq_addFlow", len(keys), *keys, *parent, *child * 300)
+    parent_id, *children = json.loads(told)
+    deps = library.key(f"deps:{parent_id}")
+    members = [f"{library.p}:{child_id}" for child_id in children]
+    assert library.client.ask("SCARD", deps) == 300
+    slow(library)
+    assert answer(library, "SREM", deps, *members[:-1], *members[:-1]) == 299
+    assert library.client.ask("SMEMBERS", deps) == [members[-1].encode()]
+    assert library.state(parent_id) == "waiting-children"
+    assert library.client.ask("SREM", deps, members[-1]) == 1
+    assert library.client.ask("EXISTS", deps) == 0
+    assert library.state(parent_id) == "waiting"
+    recount(library.site.yard)
