@@ -17,7 +17,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, NotFound
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import segment_number
+from jobyard.journal.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.model.job import DEAD
 from jobyard.sessions.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
@@ -215,6 +215,33 @@ def test_damage_to_the_newest_batch_is_none_of_a_crash_once_the_server_was_idle(
     assert repair_storage(storage, "data", site.now_ms, out), out.getvalue()
     again = OpenYard(storage, segment_size=SEGMENT)
     assert again.yard.jobs.count == 1
+    assert again.put(b"new").id > answered.id
+
+
+@pytest.mark.parametrize("left", [0, SEGMENT_HEADER_SIZE, SEGMENT_HEADER_SIZE + 40])
+@pytest.mark.parametrize("how", ["cut", "zeroed"])
+def test_an_only_segment_cannot_be_emptied_unseen(how: str, left: int) -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=SEGMENT)
+    answered = site.put(b"answered")
+    site.commit()
+    site.journal.vouch()
+    name = site.journal.hot.name
+    size = storage.size(name)
+    if how == "cut":
+        data = storage.read(name, 0, left)
+        storage.unlink(name)
+        storage.create(name, left)
+        storage.write(name, 0, data)
+    else:
+        storage.write(name, left, bytes(size - left))
+    with pytest.raises(JournalDamaged) as damage:
+        read_back(storage, site.now_ms)
+    assert damage.value.name == name
+    out = io.StringIO()
+    assert repair_storage(storage, "data", site.now_ms, out), out.getvalue()
+    again = OpenYard(storage, segment_size=SEGMENT)
+    assert again.yard.jobs.count == 0
     assert again.put(b"new").id > answered.id
 
 

@@ -174,11 +174,15 @@ class Recovery:
 
         Its segment cannot have been let go: that is announced only after a newer one was durable.
         """
-        if not self._tails or self.durable == 0:
+        if self.durable == 0:
             return
         for tail in self._tails:
             if self.durable in tail.numbers:
                 return
+        if not self._tails:
+            newest = max(self.segments + self.empty, key=_number_of)
+            why = "nothing can be read of a segment with a batch known to be on disk"
+            raise JournalDamaged(newest.name, 0, why)
         # Where something was begun behind the last that can be read, it is most likely that.
         for tail in self._tails:
             if not tail.is_sealed and self._torn_bytes(tail) > 0:

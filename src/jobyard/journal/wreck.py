@@ -13,7 +13,7 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le
 from mypy_extensions import i64
 
 from jobyard.journal.batches import ID_BLOCK
-from jobyard.journal.correct import corrected
+from jobyard.journal.correct import SIZE_MAX, corrected
 from jobyard.journal.record import (
     GONE_SIZE,
     KIND_ALIVE,
@@ -44,6 +44,8 @@ _KIND_SIZE: Final = 8
 _WITH_ID: Final = 16
 _WITH_BASE: Final = 24
 _SUM_BITS: Final = 0xFFFFFFFF
+# The sums of 64 MiB of records.
+SUMS_SIZE_MAX: Final = 1 << 20
 # A note about no job.
 NOTHING: Final = (KIND_NOTE | NOTE_SIZE << 32).to_bytes(8, "little") + bytes(8)
 
@@ -227,7 +229,9 @@ def _try_header(
     summed = read_around(storage, segment.name, summed_at, summed_size)
     before = crc32(raw[:_CRC_AT])
     if crc32(summed, before) != head.crc:
-        right = corrected(summed, head.crc, before) if is_summed_wrong else None
+        # Sums that were put right are held against the sectors they are of.
+        most = SUMS_SIZE_MAX if head.sums_size > 0 else SIZE_MAX
+        right = corrected(summed, head.crc, before, most) if is_summed_wrong else None
         if right is None:
             return None
         summed = right

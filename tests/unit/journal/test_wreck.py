@@ -139,6 +139,20 @@ def test_a_bit_of_the_header_or_the_sums_or_the_seal_is_put_right() -> None:
         assert bytes(storage.files[segment.name].seen)[FIRST:-SEAL_SIZE] == whole[FIRST:-SEAL_SIZE]
 
 
+def test_a_bit_of_the_sums_of_a_large_batch_is_put_right() -> None:
+    count = 600 * 512 // GONE_SIZE
+    image, segment = written(deaths(count))
+    wanted = kinds(image, segment)
+    sums_at = FIRST + count * GONE_SIZE
+    assert segment.size - SEAL_SIZE - sums_at > 4096
+    for at in (sums_at, sums_at + 4, (sums_at + segment.size) // 2, segment.size - SEAL_SIZE - 1):
+        storage = image.killed()
+        storage.flip(segment.name, at, at % 8)
+        salvage = repair_segment(storage, segment.name)
+        assert kinds(storage, segment) == wanted, at
+        assert (salvage.lost_bytes, len(salvage.corrected)) == (0, 1)
+
+
 def test_a_segment_whose_header_is_lost_is_known_by_what_it_holds() -> None:
     image, segment = written(deaths(60))
     image.write(segment.name, 8, b"noise, all of it")
