@@ -10,6 +10,7 @@ from jobyard.model.extra import OPEN
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.lane import lane_of, part_of
 from jobyard.model.shelves import STAGED, Shelves
+from sim.bunqueue.memory import found_by_name
 from sim.checkers import check_heap
 from sim.state import Violation
 
@@ -130,8 +131,7 @@ def _check_names(yard: Yard, jobs: list[Job]) -> None:
             raise Violation("names", f"two jobs are called {name}")
         if name:
             custom[name] = int(job.id)
-    names = yard.names.custom | yard.names.glide
-    found = {name: int(job.id) for name, job in names.items()}
+    found = found_by_name(yard)
     if found != custom:
         raise Violation("names", f"custom ids {found}, not {custom}")
 

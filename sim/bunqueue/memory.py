@@ -139,6 +139,13 @@ def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
     }
 
 
+def found_by_name(yard: Yard) -> dict[str, int]:
+    """Return the jobs that clients have named; those that are gone for all may not be freed yet."""
+    named = yard.names.custom | yard.names.glide
+    there = {name: job for name, job in named.items() if job.id >= job.queue.gone_before}
+    return {name: int(job.id) for name, job in there.items()}
+
+
 def tables_of(yard: Yard) -> dict[str, object]:
     """Return by which names jobs are found."""
     names = yard.names
@@ -157,7 +164,7 @@ def tables_of(yard: Yard) -> dict[str, object]:
                     rules[f"{queue.name} {group.name}"] = group.encode()
     return {
         "rules": {name: rule for name, rule in rules.items() if rule != _DEFAULT_RULES},
-        "custom": {name: int(job.id) for name, job in (names.custom | names.glide).items()},
+        "custom": found_by_name(yard),
         "dependents": {
             child: sorted(int(job.id) for job in jobs) for child, jobs in names.dependents.items()
         },

@@ -323,7 +323,8 @@ class GlideModel(GlideKeys):
             self.expect(ask, answer, b"failed")
             return 0
         job.attempts += 1
-        is_last = job.attempts >= max(ask.count, 1)
+        # A revoked job is not tried again.
+        is_last = job.is_revoked or job.attempts >= max(ask.count, 1)
         self.expect(ask, answer, b"failed" if is_last else b"retrying")
         started = self.now if job.held is None else job.held.since
         if job.delay > 0 and not job.is_delay_apart():
