@@ -3,7 +3,8 @@
     python -m sim --seeds 2000              that many seeds, from a start drawn from the clock
     python -m sim --seeds 2000 --start 1    always the same ones
     python -m sim --seed 42                 one seed; its trace hash, and its story if it failed
-    python -m sim --bug NAME --start 1      plant a bug (see `sim.bugs`) and look for it
+    python -m sim --bug NAME                plant a bug (see `sim.bugs`) and look for it, first
+                                            where it was found last; --note notes the seed
 
 Exit code 1 if any seed failed, or if none found the bug. A bug must be planted before the yard is
 imported, hence the imports inside.
@@ -15,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from sim import bugs
+from sim import bugs, found
 
 if TYPE_CHECKING:
     from sim.run import Outcome
@@ -32,17 +33,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one seed and print its trace hash")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many cores")
     parser.add_argument("--bug", choices=sorted(bugs.BUGS), help="plant a bug first")
+    parser.add_argument("--note", action="store_true", help="note the seed that found the bug")
     parser.add_argument("--verbose", action="store_true", help="print a line for every seed")
     arguments = parser.parse_args()
     kind = bugs.plant(arguments.bug)
     if arguments.seed is not None:
         return _tell_one(arguments.seed, kind)
     first: int | None = arguments.start
+    if arguments.bug is not None:
+        seeds = range(first or 1, (first or 1) + arguments.seeds)
+        places = found.places(arguments.bug, seeds) if first is None else list(seeds)
+        return _look_for(arguments.bug, places, kind, is_noted=arguments.note)
     if first is None:
         first = time.time_ns() // 1_000_000 % 1_000_000_000
     seeds = range(first, first + arguments.seeds)
-    if arguments.bug is not None:
-        return _look_for(arguments.bug, seeds, kind)
     report = Report(is_verbose=arguments.verbose)
     return report.run(seeds, arguments.jobs, kind)
 
@@ -58,15 +62,17 @@ def _tell_one(seed: int, kind: "type[World]") -> int:
     return 1 if outcome.invariant else 0
 
 
-def _look_for(name: str, seeds: range, kind: "type[World]") -> int:
+def _look_for(name: str, seeds: list[int], kind: "type[World]", *, is_noted: bool) -> int:
     from sim.run import find_failure  # noqa: PLC0415
 
     bug = bugs.BUGS[name]
-    found = find_failure(seeds, kind, tuple(sorted(bug.found_by)))
-    if found is None:
+    failure = find_failure(seeds, kind, tuple(sorted(bug.found_by)))
+    if failure is None:
         print(f"{name} ({bug.story}) was not found in {len(seeds)} seeds")
         return 1
-    print(f"{name} ({bug.story}) was found by seed {found.seed}: {found.invariant}")
+    print(f"{name} ({bug.story}) was found by seed {failure.seed}: {failure.invariant}")
+    if is_noted:
+        found.note(name, failure.seed)
     return 0
 
 

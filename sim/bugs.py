@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sim.bunqueue.bugs import BUN_BUGS
+from sim.faulty.bugs import FAULTY_BUGS
 from sim.glidemq.bugs import GLIDE_BUGS
 from sim.mending_bugs import MENDING_BUGS
 from sim.topics.bugs import TOPICS_BUGS
@@ -111,6 +112,7 @@ _WORLDS: Final = {
     "BunWorld": "sim.bunqueue.world",
     "TopicsWorld": "sim.topics.world",
     "GlideWorld": "sim.glidemq.world",
+    "FaultyWorld": "sim.faulty.world",
 }
 
 
@@ -528,6 +530,7 @@ for _world, _planted in (
     ("BunWorld", BUN_BUGS),
     ("TopicsWorld", TOPICS_BUGS),
     ("GlideWorld", GLIDE_BUGS),
+    ("FaultyWorld", FAULTY_BUGS),
 ):
     for _name, (_story, _found_by, _changes) in _planted.items():
         BUGS[_name] = Bug(_story, _found_by, tuple(Change(*one) for one in _changes), _world)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.errors import JournalDamaged, Refused, StorageFull
 from sim.bunqueue.world import BunWorld
+from sim.faulty.world import FaultyWorld
 from sim.glidemq.world import GlideWorld
 from sim.state import Violation
 from sim.topics.world import TopicsWorld
@@ -41,6 +42,8 @@ TOPICS_EVERY: Final = 7
 TOPICS_FIRST: Final = 4
 GLIDE_EVERY: Final = 9
 GLIDE_FIRST: Final = 7
+FAULTY_EVERY: Final = 13
+FAULTY_FIRST: Final = 11
 STORY_LINES_MAX: Final = 25
 
 
@@ -57,7 +60,9 @@ class Outcome:
 
 
 def world_of(seed: int, kind: type[World] = World) -> World:
-    """Return the world of a seed: some have topics, glide-mq or bunqueue clients."""
+    """Return the world of a seed: some have topics, glide-mq or bunqueue clients, or a bad disk."""
+    if kind is World and seed % FAULTY_EVERY == FAULTY_FIRST:
+        return FaultyWorld(seed)
     if kind is World and seed % TOPICS_EVERY == TOPICS_FIRST:
         return TopicsWorld(seed)
     if kind is World and seed % GLIDE_EVERY == GLIDE_FIRST:

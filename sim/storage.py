@@ -299,6 +299,9 @@ class VirtualDisk(Storage):
 
     def _put(self, file: File, offset: int, data: bytes | None) -> None:
         _apply(file.view, offset, data)
+        if file.bad and data:
+            # A disk puts another sector in the place of a bad one that is written.
+            file.bad -= set(range(offset // SECTOR, (offset + len(data) - 1) // SECTOR + 1))
         file.pending.append((self._order, offset, data))
         self._order += 1
 

@@ -13,6 +13,7 @@ from sim.state import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sim.faulty.world import FaultyBoot
     from sim.glidemq.boot import GlideBoot
     from sim.glidemq.nouns import Ask
 
@@ -75,7 +76,9 @@ class Reader:
 class RespLine(Line[int]):
     """A session, and what was asked on it; an answer rests on a batch."""
 
-    def __init__(self, boot: GlideBoot, number: int, delivered: Callable[[int], None]) -> None:
+    def __init__(
+        self, boot: GlideBoot | FaultyBoot, number: int, delivered: Callable[[int], None]
+    ) -> None:
         super().__init__(boot, boot.glidemq, number, delivered)
         # Commands whose answers are still to come, the first of them first.
         self.asked: list[Ask] = []

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from sim.run import run_seed
 from tools.compiled_build import ROOT, CompiledCopy
 
-# The first and the last have bunqueue clients, the second has topics clients, 16 glide-mq clients.
-SEEDS = (3, 4, 16, 17, 40, 47)
+# 3 and 47 have bunqueue clients, 4 has topics clients, 16 glide-mq clients, 24 a faulty disk.
+SEEDS = (3, 4, 16, 17, 24, 40, 47)
 
 
 def trace_of(seed: int, package: Path, hash_seed: str) -> str:
@@ -28,23 +29,20 @@ def trace_of(seed: int, package: Path, hash_seed: str) -> str:
     return done.stdout
 
 
+@cache
+def digest_of(seed: int) -> int:
+    """Run a seed in this process, once for all tests."""
+    return run_seed(seed).digest
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_run_is_the_same_under_another_hash_seed(seed: int) -> None:
-    expected = f"seed {seed} trace {run_seed(seed).digest:08x}\n"
-    assert run_seed(seed).digest == run_seed(seed).digest
+def test_a_run_is_the_same_in_another_process_and_on_the_other_build(seed: int) -> None:
+    expected = f"seed {seed} trace {digest_of(seed):08x}\n"
     assert trace_of(seed, ROOT / "src", "1") == expected
-    assert trace_of(seed, ROOT / "src", "2") == expected
+    if CompiledCopy(ROOT).is_fresh():
+        assert trace_of(seed, ROOT / "build" / "compiled", "2") == expected
 
 
-@pytest.mark.skipif(
-    not CompiledCopy(ROOT).is_fresh(), reason="build/compiled is not made from these sources"
-)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_run_is_the_same_on_both_builds(seed: int) -> None:
-    plain = trace_of(seed, ROOT / "src", "0")
-    assert plain.startswith(f"seed {seed} trace ")
-    assert trace_of(seed, ROOT / "build" / "compiled", "0") == plain
-
-
-def test_different_seeds_are_different_runs() -> None:
-    assert len({run_seed(seed).digest for seed in SEEDS}) == len(SEEDS)
+def test_different_seeds_are_different_runs_and_one_seed_is_always_the_same() -> None:
+    assert len({digest_of(seed) for seed in SEEDS}) == len(SEEDS)
+    assert run_seed(SEEDS[-1]).digest == digest_of(SEEDS[-1])

@@ -1,0 +1,121 @@
+"""Planted bugs that only runs on a faulty disk can find, or find soonest: see `sim.bugs`.
+
+Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+right text, wrong text).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Planted = tuple[str, frozenset[str], tuple[tuple[str, str, str], ...]]
+
+_ROUTERS: Final = frozenset({"routers", "liveness"})
+
+FAULTY_BUGS: Final[dict[str, Planted]] = {
+    "ends-refused-while-full": (
+        "a full disk refuses the ends of jobs of topics and glide-mq",
+        frozenset({"full disk", "StorageFull"}),
+        (
+            (
+                "jobyard.journal.batches",
+                "return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size",
+                "return 0",
+            ),
+        ),
+    ),
+    "kept-claim-pretended": (
+        "a claim that is to last is given at the door though it cannot be noted",
+        frozenset({"restart"}),
+        (
+            (
+                "jobyard.engine.kept",
+                "    yard.note(lease.job, fields.done(), is_needed=True)\n",
+                (
+                    "    if not yard.journal.is_full:\n"
+                    "        yard.note(lease.job, fields.done(), is_needed=True)\n"
+                ),
+            ),
+        ),
+    ),
+    "lost-result-untold": (
+        "a glide-mq client is not told that a full disk did not keep a result",
+        frozenset({"full disk"}),
+        (
+            (
+                "jobyard.sessions.glidemq.projection_job",
+                "(job.state == DEAD or outcome.reason == RESULT_LOST)",
+                "job.state == DEAD",
+            ),
+        ),
+    ),
+    "full-for-ever": (
+        "a disk that was full once refuses new jobs for ever",
+        frozenset({"full disk"}),
+        (
+            (
+                "jobyard.journal.batches",
+                "        if self.is_full and now_ms >= self._full_until_ms:\n",
+                "        if self.is_full and now_ms < 0:\n",
+            ),
+        ),
+    ),
+    "damaged-body-given": (
+        "topics and glide-mq clients get what the disk made of a body",
+        frozenset({"silent damage"}),
+        (
+            (
+                "jobyard.journal.bodies",
+                "len(body) == size and crc32(body) == job.crc",
+                "len(body) == size",
+            ),
+        ),
+    ),
+    "damaged-job-done": (
+        "a job whose body cannot be read counts as done",
+        frozenset({"lost"}),
+        (
+            (
+                "jobyard.engine.take",
+                "    move = End(job, CORRUPT, DEAD)\n",
+                "    move = End(job, CORRUPT, 5)\n",
+            ),
+        ),
+    ),
+    "late-router-gives-up": (
+        "a late router stops after one slice",
+        _ROUTERS,
+        (
+            (
+                "jobyard.engine.routers",
+                "            if is_taken and router.is_behind:\n",
+                "            if is_taken and not router.is_behind:\n",
+            ),
+        ),
+    ),
+    "late-router-copies-twice": (
+        "a late router begins each slice with the last record of the one before",
+        _ROUTERS,
+        (
+            (
+                "jobyard.engine.routers",
+                "    router.cursor = found.last_seq\n",
+                "    router.cursor = found.last_seq - (router.is_behind and most > 1)\n",
+            ),
+        ),
+    ),
+    "late-router-skips": (
+        "a late router passes over the first record of each slice",
+        _ROUTERS,
+        (
+            (
+                "jobyard.engine.routers",
+                "    for i in range(len(found.rows)):\n        row = found.rows[i]\n        if",
+                (
+                    "    for i in range(1 if router.is_late else 0, len(found.rows)):\n"
+                    "        row = found.rows[i]\n        if"
+                ),
+            ),
+        ),
+    ),
+}
