@@ -205,16 +205,16 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"counters", "state", "dedup"}),
         (
             (
-                "jobyard.sessions.bunqueue.core",
-                "    _refuse_any_taken(yard, queue, wishes, now_ms)\n",
-                "",
+                "jobyard.sessions.bunqueue.batch",
+                "                    refuse_taken(yard, queue, wish, now_ms)\n",
+                "                    assert now_ms >= 0\n",
             ),
             (
-                "jobyard.sessions.bunqueue.core",
-                "    job = stand_in(yard, queue, wish, now_ms)\n",
+                "jobyard.sessions.bunqueue.batch",
+                "        job = stand_in(yard, queue, wish, now_ms)\n",
                 (
-                    "    refuse_taken(yard, queue, wish, now_ms)\n"
-                    "    job = stand_in(yard, queue, wish, now_ms)\n"
+                    "        refuse_taken(yard, queue, wish, now_ms)\n"
+                    "        job = stand_in(yard, queue, wish, now_ms)\n"
                 ),
             ),
         ),
