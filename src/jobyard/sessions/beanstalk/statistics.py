@@ -100,6 +100,8 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
     ]
     # Beyond the original's, and only while there is something to tell.
     lines.extend(f"{word.replace('_', '-')}: true" for word in problems(yard))
+    if yard.errors.survived_count > 0:
+        lines.append(f"unexpected-errors: {yard.errors.survived_count}")
     return _yaml(lines)
 
 

@@ -6,6 +6,7 @@ They are put together from the answers of commands, so that nothing is counted h
 from collections.abc import Callable
 from typing import Final, final
 
+from jobyard.engine.health import problems
 from jobyard.sessions.bunqueue.exposition import VERSION
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of, refusal_status
 from jobyard.sessions.bunqueue.http_table import data_of, whole
@@ -88,10 +89,11 @@ def health(clerks: Clerks, call: Call) -> None:
     stats = part(ask(clerks, call, "Stats"), b"stats")
     trouble = trouble_of(clerks, call)
     storage = storage_value(door)
-    is_damaged = "damage" in storage
+    found = problems(door.yard)
+    is_well = trouble is None and not found
     told: dict[str, object] = {
         "ok": trouble is None,
-        "status": "healthy" if trouble is None and not is_damaged else "degraded",
+        "status": "healthy" if is_well else "degraded",
         "uptime": int((call.now_ms - door.started_ms) // 1000),
         "version": VERSION,
         "queues": {key: stats[key] for key in ("waiting", "active", "delayed", "completed", "dlq")},
@@ -102,7 +104,8 @@ def health(clerks: Clerks, call: Call) -> None:
         },
         "memory": memory_of(clerks),
     }
-    if trouble is not None or is_damaged:
+    if not is_well:
+        told["problems"] = found
         told["storage"] = storage
     call.answer(200 if trouble is None else 503, json_of(told))
 

@@ -148,6 +148,7 @@ def metrics(session: BunqueueSession, request: Request) -> Answer:
             "memoryUsageMb": door.surroundings.memory_mb(),
             "sqliteSizeMb": round(journal_bytes(door) / (1 << 20), 2),
             "activeConnections": int(door.sessions_count),
+            "unexpectedErrors": int(door.yard.errors.survived_count),
         }
     }
 

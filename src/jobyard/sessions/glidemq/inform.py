@@ -6,6 +6,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard import __version__
+from jobyard.engine.health import DISK_FULL, problems
 from jobyard.model.side import FIRST_ID, LAST_ID, STREAM
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
@@ -76,12 +77,14 @@ def _memory(call: Call) -> list[str]:
 
 def _persistence(call: Call) -> list[str]:
     journal = call.yard.journal
+    found = problems(call.yard)
     return [
         "loading:0",
         "rdb_bgsave_in_progress:0",
         f"aof_enabled:{1 if journal.is_on else 0}",
         "aof_rewrite_in_progress:0",
-        f"aof_last_write_status:{'err' if journal.is_full else 'ok'}",
+        f"aof_last_write_status:{'err' if DISK_FULL in found else 'ok'}",
+        f"jobyard_problems:{','.join(found)}",
         f"jobyard_damaged_jobs:{len(journal.damages.jobs)}",
         f"jobyard_damaged_records:{journal.damages.texts_count}",
         f"jobyard_damaged_segments:{len(journal.damages.segments)}",

@@ -17,6 +17,5 @@ class HttpEntrance(Entrance):
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""
         session = HttpSession(self._door, peer)
-        if self._door.routes.is_guarded():
-            session.expect_head(self._door.yard.now_ms)
+        session.begin(self._door.yard.now_ms)
         return session

@@ -89,7 +89,6 @@ class HttpSession(Session):
         self.regret: Regret | None = None
         # Made when a request first comes in more than one piece.
         self._hurry: Hurry | None = None
-        # Made with the first request, and not moved by those that follow.
         self._idleness: Idleness | None = None
         self._heard_ms: i64 = 0
         self._since_ms: i64 = 0
@@ -113,9 +112,6 @@ class HttpSession(Session):
             return
         reader = self._reader
         self._heard_ms = now_ms
-        if self._idleness is None and self.door.idle_ms > 0:
-            self._idleness = Idleness(self)
-            self.door.yard.arm(self._idleness, now_ms + self.door.idle_ms)
         if now_ms >= self.door.common_until_ms:
             self.door.set_date(now_ms)
         was_idle = not reader.is_in_head and not reader.is_in_body
@@ -128,9 +124,13 @@ class HttpSession(Session):
             self._look_later(now_ms + HEAD_MS_MAX)
         self._go_on(now_ms)
 
-    def expect_head(self, now_ms: i64) -> None:
+    def begin(self, now_ms: i64) -> None:
         """Give a connection so much time to say anything, and no more."""
-        self._look_later(now_ms + STRANGER_MS)
+        if self.door.idle_ms > 0:
+            self._idleness = Idleness(self)
+            self.door.yard.arm(self._idleness, now_ms + self.door.idle_ms)
+        if self.door.routes.is_guarded():
+            self._look_later(now_ms + STRANGER_MS)
 
     def _look_later(self, at_ms: i64) -> None:
         """See that the request is looked at, at that time unless it is before."""

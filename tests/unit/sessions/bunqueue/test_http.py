@@ -68,6 +68,7 @@ def test_damage_on_the_disk_is_told_and_stops_nobody(site: BareHttp, http: HttpC
     assert len(damages.take_stories()) == 2
     health = http.ask("GET", "/health")
     assert (health.status, health.json["ok"], health.json["status"]) == (200, True, "degraded")
+    assert health.json["problems"] == ["damaged"]
     assert health.json["storage"]["damage"] == {"jobs": 1, "records": 0, "segments": 1}
     assert http.ask("GET", "/ready").status == 200
     lines = http.ask("GET", "/prometheus").body.decode().splitlines()
@@ -95,7 +96,7 @@ def test_a_full_disk_is_told_and_no_fault_of_the_caller() -> None:
     assert (reply.status, reply.error) == (507, "Storage full")
     health = http.ask("GET", "/health")
     assert (health.status, health.json["status"]) == (503, "degraded")
-    assert health.json["storage"]["diskFull"] is True
+    assert (health.json["storage"]["diskFull"], health.json["problems"]) == (True, ["disk_full"])
     assert http.ask("GET", "/ready").status == 503
     # What ends a job finds room all the same.
     assert http.ok("POST", f"/jobs/{job_id}/ack") == {}

@@ -141,9 +141,13 @@ def test_one_who_never_says_a_word_is_closed(site: BareHttp) -> None:
     assert silent.session.is_finished
     assert not talker.session.is_finished
     site.door.tokens = []
+    site.http.idle_ms = 60_000
     patient = Knocker(site)
     patient.wait(STRANGER_MS + 1)
     assert not patient.session.is_finished
+    # Without tokens it is an idle connection like any other.
+    patient.wait(60_000)
+    assert patient.session.is_finished
 
 
 def test_who_shows_no_key_does_not_guess(site: BareHttp) -> None:
