@@ -28,6 +28,7 @@ from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.beanstalk import statistics, words
 from jobyard.sessions.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, BeanstalkDoor
+from jobyard.sessions.beanstalk.tubes import TubeList
 from jobyard.sessions.beanstalk.watched import Watched
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.lines import (
@@ -65,7 +66,7 @@ class BeanstalkSession(Session, Holder, Starter):
         self._watched = Watched(door.yard, door.default)
         hold_user(door.default)
         self._waiter: Waiter | None = None
-        self._kicking: Kicking | None = None  # One that takes several turns.
+        self._long: Task | None = None  # Of a command that takes several turns.
         self._rest: bytes = b""
         self._mode: int = LINES
         self._left: i64 = 0
@@ -112,20 +113,19 @@ class BeanstalkSession(Session, Holder, Starter):
             self._rest = data[at:] if at > 0 else data
 
     def _is_busy(self) -> bool:
-        return self._waiter is not None or self._kicking is not None
+        return self._waiter is not None or self._long is not None
 
     def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
         """Answer a line that found no job, or no room even in what is kept back; return its end."""
-        self._say(
-            words.OUT_OF_MEMORY if isinstance(error, (YardFull, StorageFull)) else words.NOT_FOUND
-        )
+        is_full = isinstance(error, (YardFull, StorageFull))
+        self._say(words.OUT_OF_MEMORY if is_full else words.NOT_FOUND)
         return data.find(CRLF, at) + 2
 
     def resume(self, now_ms: i64) -> None:
         """Go on with what was sent ahead while the connection waited for a job."""
         if self._rest and not self._is_busy():
             self.receive(b"", now_ms)
-        if self._input_ended and not self.is_stalled and self._kicking is None:
+        if self._input_ended and not self.is_stalled and self._long is None:
             self.is_finished = True
 
     def half_close(self, now_ms: i64) -> None:
@@ -149,9 +149,9 @@ class BeanstalkSession(Session, Holder, Starter):
             cancel_wait(self._yard, self._waiter)
             self._waiter = None
             door.waiting_count -= 1
-        if self._kicking is not None:
-            self._yard.tasks.leave(self._kicking)
         self.is_finished = True
+        if self._long is not None:
+            self._yard.tasks.leave(self._long)
         drop_holder(self._yard, self._book, None, now_ms)
         drop_user(self._yard, self._used)
         self._watched.leave()
@@ -426,15 +426,14 @@ class BeanstalkSession(Session, Holder, Starter):
         elif code == words.PEEK_READY:
             self._found(first_ready(self._used))
         elif code == words.PEEK_DELAYED:
-            delayed = self._used.delayed.items
-            self._found(delayed[0] if delayed else None)
+            self._found(self._used.delayed.items[0] if self._used.delayed.items else None)
         elif code == words.PEEK_BURIED:
             outcome = self._used.dead.first()
             self._found(outcome.job if isinstance(outcome, Outcome) else None)
         elif code == words.STATS:
             self._say_yaml(statistics.of_server(door, now_ms))
         elif code == words.LIST_TUBES:
-            self._say_yaml(statistics.list_of(list(self._yard.queues.values())))
+            self._begin(TubeList(self._yard), now_ms)
         elif code == words.LIST_TUBES_WATCHED:
             self._say_yaml(statistics.list_of(self._watched.queues))
         else:
@@ -450,7 +449,7 @@ class BeanstalkSession(Session, Holder, Starter):
                 self._say(words.BAD_FORMAT)
                 return
             self._door.counts[words.KICK] += 1
-            self._kick(bound, now_ms)
+            self._begin(Kicking(self._yard, self._used, bound), now_ms)
             return
         if code == words.RESERVE_WITH_TIMEOUT:
             # What follows is ignored, as in beanstalkd 1.13.
@@ -523,8 +522,7 @@ class BeanstalkSession(Session, Holder, Starter):
             self._say(words.BAD_FORMAT)
             return
         tube = rest.decode()
-        if code != words.PAUSE_TUBE:
-            self._door.counts[code] += 1
+        self._door.counts[code] += 1 if code != words.PAUSE_TUBE else 0
         if code == words.USE:
             self._use(tube)
         elif code == words.WATCH:
@@ -550,19 +548,21 @@ class BeanstalkSession(Session, Holder, Starter):
         self._used = queue
         self._say(b"USING " + tube.encode() + CRLF)
 
-    def _kick(self, bound: i64, now_ms: i64) -> None:
-        kicking = Kicking(self._yard, self._used, bound)
-        if self._yard.tasks.begin(kicking, self, now_ms):
-            self._say(b"KICKED %d\r\n" % kicking.count)
+    def _begin(self, task: Task, now_ms: i64) -> None:
+        """Do the work of a kick or a list; what follows on the connection waits for its end."""
+        if self._yard.tasks.begin(task, self, now_ms):
+            self.task_ended(task, None, now_ms)
         else:
-            self._kicking = kicking
+            self._long = task
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Answer a kick that took several turns; on a full disk those are awake that could be."""
-        assert isinstance(task, Kicking)
-        self._kicking = None
+        """Answer; of a kick on a full disk, how many jobs could be woken."""
+        self._long = None
         self.await_synced(task.raised)
-        self._say(b"KICKED %d\r\n" % task.count)
+        if isinstance(task, Kicking):
+            self._say(b"KICKED %d\r\n" % task.count)
+        elif isinstance(task, TubeList):
+            self.write_long(task.answer())
         self.peer.stirred()
 
     # -- answers -------------------------------------------------------------------------------

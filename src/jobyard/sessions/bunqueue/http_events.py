@@ -170,7 +170,7 @@ class Hub(Listener, Onlooker):
             self._is_listening = True
             self._yard.bus.add(self)
             self.door.watch_by(self)
-            self._lookout.begin()
+            self._lookout.begin(now_ms)
             self._crons = set(crons_of(self._yard).by_name)
 
     def leave(self, one: Audience, now_ms: i64) -> None:

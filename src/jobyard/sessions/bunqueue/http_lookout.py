@@ -14,6 +14,8 @@ from jobyard.sessions.bunqueue.http_asides import Told
 # How long a queue must rest, or a worker run all it can, before a word is said.
 IDLE_MS: Final = 30_000
 OVERLOAD_MS: Final = 30_000
+# So many names are copied in the time it takes to look at one.
+NAMES_PER_UNIT: Final = 32
 
 
 @final
@@ -23,27 +25,38 @@ class Lookout:
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
         self._queues: set[str] = set()
+        # What was there at the beginning, as long as not all of it is known.
+        self._survey: Survey | None = None
         # Since when, by name or id.
         self._idle: dict[str, int] = {}
         self._overloaded: dict[str, int] = {}
 
-    def begin(self) -> None:
+    def begin(self, now_ms: i64) -> None:
         """Take what there is for granted."""
-        self._queues = set(self._door.yard.queues)
+        yard = self._door.yard
+        if self._survey is not None:
+            yard.tasks.leave(self._survey)
+        self._queues = set()
+        self._survey = Survey(self, self._queues, list(yard.queues))
+        yard.tasks.begin(self._survey, None, now_ms)
         self._idle.clear()
         self._overloaded.clear()
+
+    def surveyed(self) -> None:
+        """Take note that all is known that was there at the beginning."""
+        self._survey = None
 
     def is_new(self, queue: str) -> bool:
         """Tell whether a queue was not there before."""
         if queue in self._queues:
             return False
         self._queues.add(queue)
-        return True
+        return self._survey is None
 
     def was_known(self, queue: str) -> bool:
         """Tell whether a queue that is gone was there before."""
         if queue not in self._queues:
-            return False
+            return self._survey is not None
         self._queues.discard(queue)
         return True
 
@@ -77,6 +90,28 @@ class Lookout:
 
 
 @final
+class Survey(Task):
+    """Notes which queues are there, some at a time."""
+
+    def __init__(self, lookout: Lookout, known: set[str], names: list[str]) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._lookout = lookout
+        self._known = known
+        self._names = names
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Note some."""
+        done: i64 = 0
+        while done < most and self._names:
+            self._known.add(self._names.pop())
+            done += 1
+        if done < most:
+            self._lookout.surveyed()
+        return done
+
+
+@final
 class Glance(Task):
     """One look around, at some queues at a time."""
 
@@ -91,8 +126,11 @@ class Glance(Task):
         super().__init__()
         self._lookout = lookout
         self._yard = door.yard
-        self._known: list[str] = list(known)
-        self._names: list[str] = list(door.yard.queues)
+        self._all_known = known
+        self._known: list[str] = []
+        self._names: list[str] = []
+        # How many of the two lists were made; with very many queues that alone takes its time.
+        self._lists: i64 = 0
         self._before = idle
         self._idle: dict[str, int] = {}
         self._gone: list[str] = []
@@ -103,14 +141,24 @@ class Glance(Task):
         """Look at some."""
         done: i64 = 0
         queues = self._yard.queues
-        while done < most and (self._known or self._names):
-            done += 1
+        while done < most:
             if self._known:
                 name = self._known.pop()
                 if name not in queues:
                     self._gone.append(name)
-            else:
+            elif self._names:
                 self._look_at(self._names.pop())
+            elif self._lists == 0:
+                self._known = list(self._all_known)
+                done += len(self._known) // NAMES_PER_UNIT
+                self._lists = 1
+            elif self._lists == 1:
+                self._names = list(queues)
+                done += len(self._names) // NAMES_PER_UNIT
+                self._lists = 2
+            else:
+                break
+            done += 1
         return done
 
     def _look_at(self, name: str) -> None:
