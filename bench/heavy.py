@@ -335,6 +335,80 @@ def _kick(doors: Doors) -> None:
             raise BenchError("a kick is refused")
 
 
+def _bury(doors: Doors) -> None:
+    """Bury jobs of a tube, which bunqueue calls dead."""
+    step = b"put 0 0 60 1\r\nx\r\nreserve\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", doors.ports["beanstalk"]), ANSWER_S_MAX) as peer,
+        peer.makefile("rb") as answers,
+    ):
+        peer.sendall(b"use q\r\nwatch q\r\nignore default\r\n")
+        for _ in range(3):
+            answers.readline()
+        for start in range(0, doors.jobs, BUNDLE):
+            count = min(BUNDLE, doors.jobs - start)
+            peer.sendall(step * count)
+            ids: list[bytes] = []
+            for _ in range(count):
+                answers.readline()
+                ids.append(answers.readline().split()[1])
+                answers.readline()
+            peer.sendall(b"".join(b"bury %b 0\r\n" % one for one in ids))
+            for _ in ids:
+                if answers.readline() != b"BURIED\r\n":
+                    raise BenchError("a job is not buried")
+
+
+def _list_tubes(doors: Doors) -> None:
+    with (
+        socket.create_connection(("127.0.0.1", doors.ports["beanstalk"]), ANSWER_S_MAX) as peer,
+        peer.makefile("rb") as answers,
+    ):
+        peer.sendall(b"list-tubes\r\n")
+        answers.read(int(answers.readline().split()[1]) + 2)
+
+
+def _keep(command: str, width: int) -> Act:
+    """Return what fills a key with as many items as there are queues."""
+
+    def act(doors: Doors) -> None:
+        with Resp(doors.ports["glidemq"]) as peer:
+            for start in range(0, doors.queues, BUNDLE):
+                names = [f"item-{at}" for at in range(start, min(start + BUNDLE, doors.queues))]
+                words = [word for name in names for word in [name] * width]
+                peer.ask(command, "kept", *words)
+
+    return act
+
+
+def _write_large(doors: Doors) -> None:
+    doors.request("PUT", "/v0/topics/large", {"type": "log"})
+    records = [{"data": "x" * 7000}] * 250
+    for _ in range(40):
+        doors.request("POST", "/v0/topics/large", {"records": records})
+
+
+def _diff(doors: Doors) -> None:
+    asked = {"from_seq": 0, "limit": 1000, "max_batch_bytes": 8 << 20}
+    doors.request("POST", "/v0/topics/large/diff", asked)
+
+
+def _ask_socket(doors: Doors) -> None:
+    """Ask for all jobs over a WebSocket."""
+    text = b'{"cmd":"GetJobs","queue":"q","limit":1000000,"reqId":1}'
+    with (
+        socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer,
+        peer.makefile("rb") as answers,
+    ):
+        peer.sendall(_UPGRADE)
+        while answers.readline() != b"\r\n":
+            pass
+        peer.sendall(bytes((0x81, 0x80 | len(text))) + bytes(4) + text)
+        if answers.read(2)[1] != 127:
+            raise BenchError("the answer is not long")
+        answers.read(int.from_bytes(answers.read(8), "big"))
+
+
 HEAVY: Final = (
     Heavy("Drain", _jobs(), _command("Drain")),
     Heavy("Obliterate", _jobs(), _command("Obliterate")),
@@ -379,4 +453,12 @@ HEAVY: Final = (
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
     Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),
     Heavy("DBSIZE", Doors.spread, lambda doors: doors.resp("DBSIZE")),
+    Heavy("ws-GetJobs", _jobs(), _ask_socket),
+    Heavy("Dlq", _bury, _command("Dlq")),
+    Heavy("dlq-page", _bury, lambda doors: doors.request("GET", "/queues/q/dlq")),
+    Heavy("list-tubes", Doors.spread, _list_tubes),
+    Heavy("diff", _write_large, _diff),
+    Heavy("LRANGE", _keep("RPUSH", 1), lambda doors: doors.resp("LRANGE", "kept", "0", "-1")),
+    Heavy("HGETALL", _keep("HSET", 2), lambda doors: doors.resp("HGETALL", "kept")),
+    Heavy("SMEMBERS", _keep("SADD", 1), lambda doors: doors.resp("SMEMBERS", "kept")),
 )
