@@ -156,6 +156,28 @@ def _write_routed(doors: Doors) -> None:
     raise BenchError("the copies do not come")
 
 
+def _write_records(doors: Doors) -> None:
+    """Write as many records at once as a topic takes, each with all that it may have."""
+    count = min(ROUTED, doors.jobs)
+    one: dict[str, object] = {"data": {"a": 1, "b": "x" * 8}, "tag": "t", "meta": {"k": "v"}}
+    for kind in ("log", "queue"):
+        doors.request("PUT", f"/v0/topics/{kind}", {"type": kind})
+        doors.request("POST", f"/v0/topics/{kind}", {"records": [one] * count})
+
+
+def _write_values(doors: Doors) -> None:
+    """Write a few records of nothing but small values."""
+    size = min(1 << 20, doors.jobs) - 100
+    doors.request("POST", "/v0/topics/values", {"records": [{"data": [0] * (size // 3)}] * 50})
+
+
+def _finish_at_once(doors: Doors) -> None:
+    """Finish jobs that nobody runs, and so none of them, in one command."""
+    count = min(doors.jobs, BUNDLE_MAX)
+    ids = [f"c{at}" for at in range(count)]
+    doors.command("ACKB", ids=ids)
+
+
 def _many_members(doors: Doors) -> None:
     count = min(doors.queues, doors.jobs)
     ids: list[object] = []
@@ -219,8 +241,9 @@ def _push_message(doors: Doors) -> None:
     text = b'{"cmd":"PUSH","queue":"q","reqId":"long","data":[%s0]}' % (b"0," * count)
     with socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer:
         peer.sendall(_UPGRADE)
+        form, shape = (b"\x81\xfe", ">H") if len(text) < 1 << 16 else (b"\x81\xff", ">Q")
         # Masked with zeros, which leaves it as it is.
-        peer.sendall(b"\x81\xff" + struct.pack(">Q", len(text)) + bytes(4) + text)
+        peer.sendall(form + struct.pack(shape, len(text)) + bytes(4) + text)
         heard = b""
         while b'"reqId":"long"' not in heard:
             more = peer.recv(1 << 16)
@@ -425,6 +448,9 @@ HEAVY: Final = (
     Heavy("PUSH-json", lambda _doors: None, _push_json),
     Heavy("bulk-json", lambda _doors: None, _push_bulk),
     Heavy("ws-json", lambda _doors: None, _push_message),
+    Heavy("ACKB", _push_chain, _finish_at_once),
+    Heavy("write", lambda _doors: None, _write_records),
+    Heavy("write-values", lambda _doors: None, _write_values),
     Heavy("queues", Doors.spread, lambda doors: doors.request("GET", "/queues")),
     Heavy("dashboard", Doors.spread, lambda doors: doors.request("GET", "/dashboard/queues")),
     Heavy("topics", Doors.spread, lambda doors: doors.request("GET", "/v0/topics?page_size=1000")),

@@ -142,6 +142,9 @@ class Line:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """Send one request; return status and answer."""
         self.send(method, path, body, **headers)
+        # Long work goes on to its end.
+        while self._site.yard.tasks.go_on(self._site.now_ms):
+            pass
         head, _, content = self.hear().partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1])
         return status, json.loads(content) if b"application/json" in head else content

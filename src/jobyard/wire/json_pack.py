@@ -9,17 +9,11 @@ whoever reads them takes the last.
 from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_le, write_i32_le
-from mypy_extensions import i64, u8
+from mypy_extensions import i64
 
+from jobyard.wire.json_check import BYTES_PER_UNIT, WINDOW, JsonCheck
 from jobyard.wire.json_read import is_plain_integer, text_of
-from jobyard.wire.json_scan import (
-    NUMBER_SIZE_MAX,
-    escape_end,
-    number_end,
-    plain_end,
-    scalar_end,
-    skip_blanks,
-)
+from jobyard.wire.json_scan import number_end, skip_blanks
 from jobyard.wire.msgpack import DEPTH_MAX, KIND_MAP, decode, kind_of
 from jobyard.wire.msgpack_write import (
     Part,
@@ -32,21 +26,8 @@ from jobyard.wire.msgpack_write import (
 )
 from jobyard.wire.payload import parse_exact, parse_finite
 
-# How many parts a unit of work is, and how many bytes of blanks and texts.
-_CHECKED_PER_UNIT: Final = 32
+# How many parts a unit of work is.
 _WRITTEN_PER_UNIT: Final = 8
-_BYTES_PER_UNIT: Final = 1024
-# Of a text or of blanks, gone through at once.
-_WINDOW: Final = 64 << 10
-
-# What is due next.
-_TEXT: Final = 0
-_VALUE: Final = 1
-_KEY: Final = 2
-_COLON: Final = 3
-_BEHIND: Final = 4
-_WRITE: Final = 5
-_DONE: Final = 6
 
 _NONE: Final = b""
 
@@ -58,19 +39,11 @@ class JsonPack:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._end: i64 = len(data)
-        self._at: i64 = 0
-        self._state: i64 = _TEXT
+        self._check = JsonCheck(data, DEPTH_MAX)
+        self._is_writing: bool = False
+        self._is_done: bool = False
         self.is_bad: bool = False
-        # Whether a text has begun whose end has not come, and whether that is a key.
-        self._is_in_text: bool = False
-        self._is_key: bool = False
-        # How many values each array and object holds, as i32 in the order in which they begin.
-        self._counts = BytesWriter()
-        # Of those that are open: where their count stands, how many values came, what closes them.
-        self._places: list[i64] = []
-        self._values: list[i64] = []
-        self._closers = BytesWriter()
-        # While it is written.
+        self._at: i64 = 0
         self._found: bytes = _NONE
         self._count_at: i64 = 0
         self._depth: i64 = 0
@@ -83,7 +56,7 @@ class JsonPack:
 
     def is_done(self) -> bool:
         """Tell whether all is written, or can never be."""
-        return self._state == _DONE
+        return self._is_done
 
     def packed(self) -> bytes:
         """Return the value; only once all is written and nothing was bad."""
@@ -92,199 +65,43 @@ class JsonPack:
     def go_on(self, most: i64) -> i64:
         """Do up to about so many units; return how many."""
         done: i64 = 0
-        while done < most and self._state != _DONE:
-            if self._state == _TEXT:
-                done += self._check_text()
-            elif self._state == _WRITE:
+        while done < most and not self._is_done:
+            if self._is_writing:
                 done += self._write(most - done)
-            else:
-                done += self._check(most - done)
+                continue
+            done += self._check.go_on(most - done)
+            if self._check.is_bad:
+                self._refuse()
+            elif self._check.is_done():
+                self._found = self._check.take_counts()
+                self._is_writing = True
         return done
 
     def _refuse(self) -> None:
         self.is_bad = True
-        self._state = _DONE
-
-    # -- the first time ------------------------------------------------------------------------
-
-    def _check_text(self) -> i64:
-        """Check that the next bytes are UTF-8."""
-        data = self._data
-        stop = min(self._at + _WINDOW, self._end)
-        while self._at < stop < self._end and data[stop] & 0xC0 == 0x80:
-            stop -= 1
-        if stop == self._at and stop < self._end:
-            self._refuse()
-            return 1
-        piece = data[self._at : stop]
-        if not piece.isascii():
-            try:
-                piece.decode()
-            except UnicodeDecodeError:
-                self._refuse()
-                return 1
-        self._at = stop
-        if stop == self._end:
-            self._at = 0
-            self._state = _VALUE
-        return 1 + _WINDOW // _BYTES_PER_UNIT
-
-    def _check(self, most: i64) -> i64:
-        """Pass over some of it; return the units of work that this was."""
-        parts: i64 = 0
-        long: i64 = 0
-        while parts // _CHECKED_PER_UNIT + long // _BYTES_PER_UNIT < most:
-            parts += 1
-            start = self._at
-            if self._is_in_text:
-                if start == self._end:
-                    self._refuse()
-                else:
-                    self._pass_text()
-            else:
-                self._at = skip_blanks(self._data, start, min(self._end, start + _WINDOW))
-                if self._at == self._end:
-                    if self._state == _BEHIND and not self._places:
-                        self._begin_writing()
-                    else:
-                        self._refuse()
-                elif self._at - start < _WINDOW:
-                    self._pass_one()
-            long += self._at - start
-            if self._state >= _WRITE:
-                break
-        return 1 + parts // _CHECKED_PER_UNIT + long // _BYTES_PER_UNIT
-
-    def _pass_one(self) -> None:
-        byte: i64 = self._data[self._at]
-        state = self._state
-        if state == _BEHIND:
-            self._pass_behind(byte)
-        elif state == _COLON:
-            self._at += 1
-            self._state = _VALUE
-            if byte != 58:
-                self._refuse()
-        elif byte == 34:
-            self._at += 1
-            self._is_in_text = True
-            self._is_key = state == _KEY
-        elif state == _KEY:
-            # An object may end where its first key could stand; behind a comma none may.
-            if byte == 125 and self._values[-1] == 0:
-                self._close()
-            else:
-                self._refuse()
-        elif byte in (123, 91):
-            self._open(byte)
-        elif byte == 93 and self._places and self._is_empty_array():
-            self._close()
-        else:
-            self._pass_scalar()
-
-    def _is_empty_array(self) -> bool:
-        return self._closers[len(self._closers) - 1] == 93 and self._values[-1] == 0
-
-    def _open(self, byte: i64) -> None:
-        if len(self._places) >= DEPTH_MAX:
-            self._refuse()
-            return
-        self._places.append(len(self._counts))
-        self._values.append(0)
-        self._closers.append(u8(byte + 2))
-        write_i32_le(self._counts, 0)
-        self._at += 1
-        self._state = _KEY if byte == 123 else _VALUE
-
-    def _close(self) -> None:
-        place = self._places.pop()
-        count = self._values.pop()
-        self._closers.truncate(len(self._closers) - 1)
-        counts = self._counts
-        counts[place] = u8(count & 0xFF)
-        counts[place + 1] = u8(count >> 8 & 0xFF)
-        counts[place + 2] = u8(count >> 16 & 0xFF)
-        counts[place + 3] = u8(count >> 24)
-        self._at += 1
-        self._state = _BEHIND
-
-    def _pass_behind(self, byte: i64) -> None:
-        """Pass what follows a value: a comma, or the end of what it is in."""
-        if not self._places:
-            self._refuse()
-            return
-        closer = self._closers[len(self._closers) - 1]
-        self._values[-1] += 1
-        if byte == closer:
-            self._close()
-        elif byte == 44:
-            self._at += 1
-            self._state = _KEY if closer == 125 else _VALUE
-        else:
-            self._refuse()
-
-    def _pass_scalar(self) -> None:
-        # Longer numbers are no numbers, and words are shorter.
-        stop = min(self._end, self._at + NUMBER_SIZE_MAX + 1)
-        after = scalar_end(self._data, self._at, stop)
-        if after < 0:
-            self._refuse()
-            return
-        self._at = after
-        self._state = _BEHIND
-
-    def _pass_text(self) -> None:
-        """Pass over some of a text."""
-        data = self._data
-        at = self._at
-        stop = min(self._end, at + _WINDOW)
-        while at < stop:
-            at = plain_end(data, at, stop)
-            byte: i64 = data[at]
-            at += 1
-            if byte == 34:
-                self._is_in_text = False
-                self._state = _COLON if self._is_key else _BEHIND
-                break
-            if byte < 32:
-                self._refuse()
-                break
-            if byte == 92:
-                at = escape_end(data, at, self._end)
-                if at < 0:
-                    self._refuse()
-                    return
-        self._at = at
-
-    # -- the second time -----------------------------------------------------------------------
-
-    def _begin_writing(self) -> None:
-        self._found = self._counts.getvalue()
-        self._counts = BytesWriter()
-        self._at = 0
-        self._state = _WRITE
+        self._is_done = True
 
     def _write(self, most: i64) -> i64:
         """Write some of it; it is known to be well-formed."""
         parts: i64 = 0
         long: i64 = 0
-        while parts // _WRITTEN_PER_UNIT + long // _BYTES_PER_UNIT < most:
+        while parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT < most:
             start = self._at
             if self._text_at >= 0:
                 self._write_piece()
             else:
-                self._at = skip_blanks(self._data, start, min(self._end, start + _WINDOW))
+                self._at = skip_blanks(self._data, start, min(self._end, start + WINDOW))
                 if self._at == self._end:
                     self._packed = self._out.getvalue()
                     self._out = BytesWriter()
-                    self._state = _DONE
-                elif self._at - start < _WINDOW:
+                    self._is_done = True
+                elif self._at - start < WINDOW:
                     self._write_one(self._data[self._at])
             parts += 1
             long += self._at - start
-            if self._state == _DONE:
+            if self._is_done:
                 break
-        return 1 + parts // _WRITTEN_PER_UNIT + long // _BYTES_PER_UNIT
+        return 1 + parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT
 
     def _write_one(self, byte: i64) -> None:
         if byte in (44, 58):
@@ -319,8 +136,8 @@ class JsonPack:
             write_ascii(self._out, content)
             self._at = quote + 1
             return
-        if quote - start < _WINDOW:
-            end = _text_end(data, start, start + _WINDOW)
+        if quote - start < WINDOW:
+            end = _text_end(data, start, start + WINDOW)
             if end >= 0:
                 write_ascii(self._out, text_of(data[start:end]).encode())
                 self._at = end + 1
@@ -336,7 +153,7 @@ class JsonPack:
         data = self._data
         start = self._at
         at = start
-        while data[at] != 34 and (at < start + _WINDOW or data[at] & 0xC0 == 0x80):
+        while data[at] != 34 and (at < start + WINDOW or data[at] & 0xC0 == 0x80):
             at = _past_character(data, at)
         self._out.write(text_of(data[start:at]).encode())
         self._at = at

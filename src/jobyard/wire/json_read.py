@@ -16,6 +16,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.wire.json_check import JsonCheck
 from jobyard.wire.json_scan import (
     DEPTH_MAX,
     end_of,
@@ -227,6 +228,65 @@ def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
         if at < 0:
             return None
     return JsonFields(data, index.getvalue()) if skip_blanks(data, at + 1, end) == end else None
+
+
+@final
+class Checked:
+    """Reads a long text that was checked already, some of it at a time."""
+
+    def __init__(self, check: JsonCheck) -> None:
+        self._check = check
+        self.data = check.data
+        # In the array that is gone through.
+        self._at: i64 = 0
+        self._end: i64 = 0
+
+    def top(self, keys_max: i64) -> JsonFields | None:
+        """Return the fields of the object that it is; None for another value, or too many keys."""
+        end: i64 = len(self.data)
+        at = skip_blanks(self.data, 0, end)
+        return self._object(at, keys_max)[0]
+
+    def enter(self, start: i64, end: i64) -> None:
+        """Go to the first item of an array."""
+        self._end = end
+        self._at = skip_blanks(self.data, start + 1, end)
+
+    def has_more(self) -> bool:
+        """Tell whether there is another item."""
+        return self.data[self._at] != 93
+
+    def next(self, keys_max: i64) -> JsonFields | None:
+        """Return the fields of the next item and pass it; None if it is no such object."""
+        fields, at = self._object(self._at, keys_max)
+        if fields is None:
+            return None
+        at = skip_blanks(self.data, at, self._end)
+        if self.data[at] == 44:
+            at = skip_blanks(self.data, at + 1, self._end)
+        self._at = at
+        return fields
+
+    def _object(self, at: i64, keys_max: i64) -> tuple[JsonFields | None, i64]:
+        """Return the fields of the object at `at`, and where it ends."""
+        data = self.data
+        end: i64 = len(data)
+        if data[at] != 123:
+            return None, at
+        index = BytesWriter()
+        at = skip_blanks(data, at + 1, end)
+        while data[at] != 125:
+            if len(index) >= keys_max * _ROW_SIZE:
+                return None, at
+            key = at + 1
+            at = value_start(data, at, end, 125)
+            value_end = self._check.after(at)
+            write_i64_le(index, key | _key_size(data, key) << 32)
+            write_i64_le(index, at | value_end << 32)
+            at = skip_blanks(data, value_end, end)
+            if data[at] == 44:
+                at = skip_blanks(data, at + 1, end)
+        return JsonFields(data, index.getvalue()), at + 1
 
 
 def is_json(data: bytes) -> bool:

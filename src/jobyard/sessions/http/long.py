@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from jobyard.engine.tasks import Starter
-from jobyard.errors import Refused, YardFull
+from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.sessions.http.call import HttpRefused, Pending
 
 if TYPE_CHECKING:
@@ -43,12 +43,10 @@ class LongCall(Pending, Starter):
         if refusal is None:
             try:
                 self._finish()
-            except HttpRefused as refused:
-                call.answer_refusal(refused)
-        elif isinstance(refusal, Refused) and not isinstance(refusal, YardFull):
-            call.answer_refusal(HttpRefused(400, "invalid_request", str(refusal)))
+            except (Refused, StorageFull) as refused:
+                call.answer_refusal(_in_http(refused))
         else:
-            call.answer_refusal(HttpRefused(507, "storage_full", "the disk is full"))
+            call.answer_refusal(_in_http(refusal))
 
     def hurry(self, now_ms: i64) -> None:
         """Nothing is waited for but the work."""
@@ -59,3 +57,12 @@ class LongCall(Pending, Starter):
 
     def drained(self, now_ms: i64) -> None:
         """There is nothing to go on with."""
+
+
+def _in_http(refusal: Exception) -> HttpRefused:
+    """Return a refusal as it is answered to a call that is served at once."""
+    if isinstance(refusal, HttpRefused):
+        return refusal
+    if isinstance(refusal, Refused) and not isinstance(refusal, YardFull):
+        return HttpRefused(400, "invalid_request", str(refusal))
+    return HttpRefused(507, "storage_full", "the disk is full")

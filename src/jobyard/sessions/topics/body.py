@@ -42,16 +42,21 @@ def read_body(call: Call, *, may_be_empty: bool, most: i64 = SMALL_BODY_MAX) -> 
     """Return the object that a call brings along, of at most so many bytes."""
     body = call.request.body
     if body or not may_be_empty:
-        _check_type(call)
-        refuse_encoded(call)
+        check_head(call, most)
     else:
         body = EMPTY
-    if len(body) > most:
-        raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
     fields = read_object(body, 0, len(body))
     if fields is None:
-        raise invalid(_fault_of(body))
+        raise invalid(fault_of(body))
     return check_twins(fields)
+
+
+def check_head(call: Call, most: i64) -> None:
+    """Refuse a body that is said to be no JSON, or that is too long."""
+    _check_type(call)
+    refuse_encoded(call)
+    if len(call.request.body) > most:
+        raise HttpRefused(413, "payload_too_large", f"this body may have at most {most} bytes")
 
 
 def check_twins(fields: JsonFields) -> JsonFields:
@@ -61,7 +66,7 @@ def check_twins(fields: JsonFields) -> JsonFields:
     return fields
 
 
-def _fault_of(body: bytes) -> str:
+def fault_of(body: bytes) -> str:
     """Say what is wrong with a body that could not be read, so that its writer finds the place."""
     if not body.lstrip().startswith(b"{"):
         return "the body must be a JSON object"
@@ -168,14 +173,20 @@ def text(fields: JsonFields, key: bytes, most: i64) -> str:
     return found
 
 
+def array_place(fields: JsonFields, key: bytes) -> tuple[i64, i64]:
+    """Return where an array stands, which must be given."""
+    start, end = fields.find(key)
+    if start < 0 or fields.kind(key) != KIND_ARRAY:
+        raise invalid(f"{key.decode()} must be an array")
+    return start, end
+
+
 def objects(fields: JsonFields, key: bytes, most: i64) -> list[JsonFields] | None:
     """Return the objects of an array, which must be given; None if it holds anything else.
 
     One more than so many tells that there are more.
     """
-    start, end = fields.find(key)
-    if start < 0 or fields.kind(key) != KIND_ARRAY:
-        raise invalid(f"{key.decode()} must be an array")
+    start, end = array_place(fields, key)
     found = read_objects(fields.data, start, end, most + 1)
     if found is not None:
         for one in found:
@@ -185,7 +196,5 @@ def objects(fields: JsonFields, key: bytes, most: i64) -> list[JsonFields] | Non
 
 def array(fields: JsonFields, key: bytes, most: i64) -> list[tuple[i64, i64]]:
     """Return where the items of an array stand, which must be given; one too many tells of more."""
-    start, end = fields.find(key)
-    if start < 0 or fields.kind(key) != KIND_ARRAY:
-        raise invalid(f"{key.decode()} must be an array")
+    start, end = array_place(fields, key)
     return first_items(fields.data, start, end, most + 1)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine import claims, logs
 from jobyard.engine.claim_setup import config_of
+from jobyard.engine.tasks import Task
 from jobyard.errors import YardFull
 from jobyard.model.log import Row, TopicFull, WriteTooLarge
 from jobyard.model.topic import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.door import BODY_MAX
+from jobyard.sessions.http.long import LongCall
 from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
 from jobyard.sessions.topics.area import check_open, check_scope
 from jobyard.sessions.topics.body import (
+    SMALL_BODY_MAX,
+    array_place,
+    check_head,
     check_twins,
+    fault_of,
     flag,
     invalid,
     objects,
@@ -38,7 +45,9 @@ from jobyard.sessions.topics.jobs import earliest_seq
 from jobyard.sessions.topics.keys import ADMIN
 from jobyard.sessions.topics.limits import check_bytes, check_topics
 from jobyard.sessions.topics.names import check_topic_name
-from jobyard.wire.json_read import JsonFields, read_object
+from jobyard.wire.json_check import JsonCheck
+from jobyard.wire.json_read import Checked, JsonFields, read_object
+from jobyard.wire.json_scan import DEPTH_MAX
 from jobyard.wire.json_write import write_int
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 
@@ -57,6 +66,14 @@ NODE_MAX: Final = 128
 KEY_MAX: Final = 256
 DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
+# A longer body is read in slices.
+BODY_AT_ONCE: Final = 64 << 10
+# Of one object in such a body; no write has any use for more.
+KEYS_MAX: Final = 1024
+
+# To read a record, in units of work.
+_RECORD_UNITS: Final = 2
+_BYTES_PER_UNIT: Final = 4096
 
 
 @final
@@ -74,6 +91,108 @@ class Written:
         self.is_synced: bool = False
 
 
+@final
+class Given:
+    """The records of a write, as they came and as they are taken."""
+
+    def __init__(self, objects: list[JsonFields]) -> None:
+        self.objects = objects
+        # Read ahead for a log, or for a queue, with the node they are from if they do not say.
+        self.node: str = ""
+        self.ahead_rows: list[Row] = []
+        self.ahead_records: list[claims.Record] = []
+
+    def rows(self, node: str) -> list[Row]:
+        """Return them as a log takes them."""
+        if len(self.ahead_rows) == len(self.objects) and self.node == node:
+            return self.ahead_rows
+        return [_row(one, node) for one in self.objects]
+
+    def records(self, node: str) -> list[claims.Record]:
+        """Return them as a queue takes them."""
+        if len(self.ahead_records) == len(self.objects) and self.node == node:
+            return self.ahead_records
+        return [_record(one, node) for one in self.objects]
+
+
+@final
+class Reading(Task):
+    """Reads a long body, and the records in it for what the topic is at the beginning."""
+
+    def __init__(self, door: TopicsDoor, name: str, body: bytes) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._check = JsonCheck(body, DEPTH_MAX)
+        self._checked = Checked(self._check)
+        self._fields: JsonFields | None = None
+        self._yard = door.yard
+        self._name: str = name
+        self._is_queue: bool = False
+        self._is_through: bool = False
+        self.given: Given | None = None
+
+    def fields(self) -> JsonFields:
+        """Return the fields of the body; there is no more to read."""
+        assert self._fields is not None
+        return self._fields
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Check some of the body, or read some records."""
+        done: i64 = 0
+        if not self._check.is_done():
+            done = self._check.go_on(most)
+            if not self._check.is_done():
+                return max(done, most)
+        if self.given is None:
+            self._begin_records()
+        given = self.given
+        assert given is not None
+        while done < most and not self._is_through:
+            done += self._read_one(given)
+        return done if not self._is_through else min(done, most - 1)
+
+    def _begin_records(self) -> None:
+        body = self._check.data
+        fields = None if self._check.is_bad else self._checked.top(KEYS_MAX)
+        if fields is None:
+            raise invalid(fault_of(body))
+        self._fields = check_twins(fields)
+        self._is_queue = self._is_for_queue(fields)
+        start, end = array_place(fields, b"records")
+        self._checked.enter(start, end)
+        self.given = Given([])
+        self.given.node = text(fields, b"node", NODE_MAX)
+        self._is_through = not self._checked.has_more()
+        if self._is_through:
+            raise invalid("records must not be empty")
+
+    def _is_for_queue(self, fields: JsonFields) -> bool:
+        """Tell whether the records are likely to become jobs; that is decided at the end."""
+        if self._name in self._yard.logs or self._name in self._yard.queues:
+            return self._name not in self._yard.logs
+        start, end = fields.find(b"config")
+        if not 0 <= start < end <= start + SMALL_BODY_MAX:
+            return False
+        config = read_object(fields.data, start, end)
+        return config is not None and config.text(b"type") == QUEUE
+
+    def _read_one(self, given: Given) -> i64:
+        one = self._checked.next(KEYS_MAX)
+        if one is None:
+            raise invalid("a record must be an object")
+        given.objects.append(check_twins(one))
+        if len(given.objects) > RECORDS_MAX:
+            raise too_many()
+        self._is_through = not self._checked.has_more()
+        if self._is_queue:
+            record = _record(one, given.node)
+            given.ahead_records.append(record)
+            return _RECORD_UNITS + len(record.data) // _BYTES_PER_UNIT
+        row = _row(one, given.node)
+        given.ahead_rows.append(row)
+        return _RECORD_UNITS + len(row.data) // _BYTES_PER_UNIT
+
+
 def write(door: TopicsDoor, call: Call) -> None:
     """POST /v0/topics/{topic}."""
     name = call.params[0]
@@ -81,11 +200,32 @@ def write(door: TopicsDoor, call: Call) -> None:
     check_open(call)
     # Looked at before anything is written.
     has_seqs = query_flag(call, "return_seqs", otherwise=True)
+    if len(call.request.body) > BODY_AT_ONCE:
+        check_head(call, BODY_MAX)
+        reading = Reading(door, name, call.request.body)
+        finish_write = partial(_write_read, door, call, reading, has_seqs=has_seqs)
+        LongCall(door.yard.tasks, call, reading, finish_write).begin()
+        return
     fields = read_body(call, may_be_empty=False, most=BODY_MAX)
+    _write_fields(door, call, fields, Given(_objects(fields)), has_seqs=has_seqs)
+
+
+def _write_read(door: TopicsDoor, call: Call, reading: Reading, *, has_seqs: bool) -> None:
+    """Write what was read over several turns."""
+    call.request.body = b""
+    given = reading.given
+    assert given is not None
+    _write_fields(door, call, reading.fields(), given, has_seqs=has_seqs)
+
+
+def _write_fields(
+    door: TopicsDoor, call: Call, fields: JsonFields, given: Given, *, has_seqs: bool
+) -> None:
+    name = call.params[0]
     header = call.header("idempotency-key")
     if len(header.encode()) > KEY_MAX:
         raise invalid(f"Idempotency-Key must be at most {KEY_MAX} bytes long")
-    written = write_records(door, call, name, fields, header, call.now_ms)
+    written = write_given(door, call, name, fields, given, header, call.now_ms)
     out = begin(name)
     put_written(out, written, has_seqs=has_seqs)
     call.await_batch(written.batch, is_synced=written.is_synced)
@@ -99,7 +239,19 @@ def write_records(
 
     `key` is that of a write whose body has none.
     """
-    given = _objects(fields)
+    return write_given(door, call, name, fields, Given(_objects(fields)), key, now_ms)
+
+
+def write_given(
+    door: TopicsDoor,
+    call: Call,
+    name: str,
+    fields: JsonFields,
+    given: Given,
+    key: str,
+    now_ms: i64,
+) -> Written:
+    """Write records that were found in a body."""
     node = text(fields, b"node", NODE_MAX)
     key = text(fields, b"idempotency_key", KEY_MAX) or key
     config = _config_if_new(door, call, fields, name)
@@ -107,14 +259,14 @@ def write_records(
     is_weighed = config is not None or door.limits.total_bytes > 0
     try:
         if name in yard.logs or (config is not None and config.type != QUEUE):
-            rows = [_row(one, node) for one in given]
+            rows = given.rows(node)
             if is_weighed:
                 _prepare(
                     door, name, config, [len(row.data) + len(row.meta) for row in rows], now_ms
                 )
             written = _write_log(door, name, rows, key, now_ms)
         else:
-            records = [_record(one, node) for one in given]
+            records = given.records(node)
             if is_weighed:
                 _prepare(
                     door, name, config, [len(one.data) + len(one.meta) for one in records], now_ms
@@ -136,8 +288,13 @@ def _objects(fields: JsonFields) -> list[JsonFields]:
     if not found:
         raise invalid("records must not be empty")
     if len(found) > RECORDS_MAX:
-        raise HttpRefused(400, "batch_too_large", f"at most {RECORDS_MAX} records in one write")
+        raise too_many()
     return found
+
+
+def too_many() -> HttpRefused:
+    """Return the refusal of a write of too many records."""
+    return HttpRefused(400, "batch_too_large", f"at most {RECORDS_MAX} records in one write")
 
 
 def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | None:
@@ -213,10 +370,11 @@ def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
     kind = record.kind(b"meta")
     if kind not in (KIND_ABSENT, KIND_NIL):
         meta = record.raw(b"meta") or b""
-        inside = read_object(meta, 0, len(meta)) if kind == KIND_MAP else None
-        if inside is None:
+        is_long = len(meta) > META_MAX
+        inside = read_object(meta, 0, len(meta)) if kind == KIND_MAP and not is_long else None
+        if kind != KIND_MAP:
             raise invalid("meta must be an object")
-        if len(meta) > META_MAX or len(inside.keys()) > META_KEYS_MAX:
+        if inside is None or len(inside.keys()) > META_KEYS_MAX:
             most = f"{META_MAX} bytes and {META_KEYS_MAX} keys"
             raise HttpRefused(400, "record_too_large", f"meta may have at most {most}")
     if len(data) + len(meta) > RECORD_MAX:
