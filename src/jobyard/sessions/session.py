@@ -40,6 +40,9 @@ GONE: Final = Peer()
 # Of a command's name, in the log: a name that is none may be of any length.
 DOING_MAX: Final = 40
 
+# Room for output that a session keeps for the next; a longer answer's goes back with it.
+OUT_KEPT: Final = 64 << 10
+
 # Output that makes a session pause until the peer has read it: one small request can ask for a
 # body of any size, over and over.
 OUTPUT_MAX: Final = 1 << 20
@@ -62,6 +65,7 @@ class Session:
         self.peer: Peer = peer
         self.journal: Journal = journal
         self.out = BytesWriter()
+        self._is_out_large: bool = False
         # The pieces of long answers, and what was written before them; they leave before `out`,
         # where the end of a long answer stands.
         self._ahead: list[bytes] = []
@@ -170,8 +174,23 @@ class Session:
             self.awaits = max(self.awaits, self.journal.newest())
         self._narrowed = 0
         data = self.out.getvalue()
-        self.out.truncate(0)
+        if self._is_out_large or len(data) > OUT_KEPT:
+            self._shrink()
+        else:
+            self.out.truncate(0)
         return data
+
+    def _shrink(self) -> None:
+        """Empty the output and give back its room, unless a command that waits writes to it."""
+        self._is_out_large = self.keeps_out()
+        if self._is_out_large:
+            self.out.truncate(0)
+        else:
+            self.out = BytesWriter()
+
+    def keeps_out(self) -> bool:
+        """Tell whether a command knows `out` and will write to it later."""
+        return False
 
     def narrow(self, start: i64, number: i64) -> None:
         """Let an answer, all of the output from `start` on, wait for batch `number` and no newer.

@@ -108,6 +108,13 @@ class HttpRequest:
         self.keep_alive = not is_1_0
         self.is_upgrade = False
 
+    def without_body(self) -> "HttpRequest":
+        """Return a request with the same head."""
+        request = HttpRequest(self.method, self.path, self.query, is_1_0=self.is_1_0)
+        request.headers = self.headers
+        request.keep_alive = self.keep_alive
+        return request
+
 
 @final
 class HttpReader:
@@ -264,17 +271,14 @@ class HttpReader:
         if not is_parser_spent and self._state in (_HEAD, _BODY) and not self.wants_continue:
             assert request is not None
             self._head = data[at:stop]
-            self._head_request = request
+            # Without the body, which comes later and goes with the request.
+            self._head_request = request.without_body()
             self._head_left = self._left if self._state == _BODY else 0
         return True
 
     def _repeat_head(self, size: i64) -> None:
         """Take a head that was judged before; httptools sees nothing of it nor of its body."""
-        known = self._head_request
-        request = HttpRequest(known.method, known.path, known.query, is_1_0=known.is_1_0)
-        request.headers = known.headers
-        request.keep_alive = known.keep_alive
-        self._request = request
+        self._request = self._head_request.without_body()
         self._at += size
         self._blanks_size = 0
         if self._head_left == 0:

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import socket
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -94,3 +94,36 @@ def test_unfinished_input_goes_with_its_connection(loop: str, count: int) -> Non
                 highest = max(highest, say(process, address, head, size))
             assert highest > before + size // 2, f"{name}: nothing was held"
             await_shrunk(process, before + ROOM, name)
+
+
+def echo(address: tuple[str, int]) -> socket.socket:
+    """Have a long word echoed over RESP."""
+    sock = socket.create_connection(address, timeout=PATIENCE_S)
+    size = 16 * MIB
+    sock.sendall(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % size + b"x" * size + b"\r\n")
+    with sock.makefile("rb") as answer:
+        assert answer.readline() == b"$%d\r\n" % size
+        assert len(answer.read(size + 2)) == size + 2
+    return sock
+
+
+def post(address: tuple[str, int]) -> socket.socket:
+    """Have a long body refused, and the connection kept."""
+    sock = socket.create_connection(address, timeout=PATIENCE_S)
+    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    sock.sendall(head + b"Content-Length: %d\r\n\r\n" % (16 * MIB) + b" " * (16 * MIB))
+    with sock.makefile("rb") as answer:
+        assert answer.readline().startswith(b"HTTP/1.1 400")
+    return sock
+
+
+@pytest.mark.parametrize(("door", "talk"), [("glidemq", echo), ("http", post)])
+def test_a_connection_that_stays_keeps_nothing_of_what_is_over(
+    door: str, talk: Callable[[tuple[str, int]], socket.socket]
+) -> None:
+    with serving() as (process, addresses), contextlib.ExitStack() as peers:
+        peers.enter_context(talk(addresses[door]))
+        before = rss_bytes(process.pid)
+        for _ in range(4):
+            peers.enter_context(talk(addresses[door]))
+        await_shrunk(process, before + ROOM, door)

@@ -263,6 +263,10 @@ class GlidemqSession(Session):
         self.end_transaction()
         self._reader.forget()
 
+    def keeps_out(self) -> bool:
+        """Tell whether a command that waits will be answered later."""
+        return self._blocked is not None
+
     def doing(self) -> str:
         """Return the command that runs, or ran last, without its arguments."""
         return "glide-mq " + self.last_command[:DOING_MAX].decode("utf-8", "replace")
