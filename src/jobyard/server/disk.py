@@ -73,6 +73,14 @@ class FileStorage(Storage):
             raise
         self._refill()
 
+    def warning(self) -> str:
+        """Return what should be changed about the directory, or nothing."""
+        mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
+        if not mode & stat.S_IWGRP:
+            return ""
+        directory = self._directory
+        return f"{directory} can be written by its group (mode {mode:04o}): chmod g-w {directory}"
+
     def _refuse_writable(self) -> None:
         mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
         if mode & stat.S_IWOTH:

@@ -230,6 +230,9 @@ class Server:
             return None
         storage = FileStorage(config.data)
         self._storage = storage
+        warning = storage.warning()
+        if warning:
+            self._log.warning(warning)
         ids_ahead = config.durability != SYNC
         journal = Journal(storage, config.segment_size, ids_ahead=ids_ahead)
         journal.history.keep(config.events_hours * HOUR_MS, config.events_bytes)

@@ -288,6 +288,17 @@ def test_a_directory_that_everybody_may_write_to_is_refused(folder: Path, mode: 
     FileStorage(folder).close()
 
 
+@pytest.mark.parametrize(("mode", "is_told"), [(0o700, False), (0o755, False), (0o770, True)])
+def test_a_directory_that_its_group_may_write_to_is_told(
+    folder: Path, mode: int, *, is_told: bool
+) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    with contextlib.closing(FileStorage(folder)) as storage:
+        told = f"{folder} can be written by its group (mode {mode:04o}): chmod g-w {folder}"
+        assert storage.warning() == (told if is_told else "")
+
+
 def test_a_look_at_a_directory_changes_nothing_in_it(folder: Path) -> None:
     folder.mkdir()
     (folder / "a").write_bytes(b"text")

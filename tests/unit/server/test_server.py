@@ -96,6 +96,17 @@ def test_a_port_in_use_leaves_the_data_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_a_directory_that_its_group_may_write_to_is_told_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o770)
+    server = Server(Config(data=tmp_path), Log("warning", "text"), {})
+    assert server._storage is not None
+    server._storage.close()
+    told = capsys.readouterr().err
+    assert "can be written by its group (mode 0770): chmod g-w" in told
+
+
 @pytest.mark.parametrize("jump_s", [-3600, 3600, 10 * 365 * 86400])
 def test_a_jump_of_the_wall_clock_moves_only_what_is_written(
     monkeypatch: pytest.MonkeyPatch, jump_s: int
