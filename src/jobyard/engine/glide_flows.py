@@ -155,7 +155,7 @@ def _make_room(yard: Yard, wishes: list[Wish], queues: list[Queue], now_ms: i64)
     room: i64 = 0
     for each in range(len(wishes)):
         room += room_for(queues[each], wishes[each]) + counting_room(queues[each])
-    for queue in queues:
+    for queue in dict.fromkeys(queues):
         if queue.config is not None:
             of_queue = [wishes[each] for each in range(len(wishes)) if queues[each] is queue]
             make_way_for(yard, queue, of_queue, now_ms)
@@ -170,10 +170,9 @@ def link_parent(yard: Yard, parent: Job, child: Job | None, label: str, now_ms: 
 
     The state of the parent does not change by it: it may run, and wait for its children later.
     """
-    members = _members(parent)
-    for member in members:
-        if member.label == label:
-            return member.state == OPEN
+    known = _member_named(parent, label)
+    if known is not None:
+        return known.state == OPEN
     member = _member_for(yard, Tie(label, child))
     flows.room_to_change(yard, parent, 4 * len(label) + len(member.value))
     fields = Fields()
@@ -185,14 +184,18 @@ def link_parent(yard: Yard, parent: Job, child: Job | None, label: str, now_ms: 
     return member.state == OPEN
 
 
+def is_member(parent: Job, label: str) -> bool:
+    """Tell whether a parent waits for one of that name, or has waited for it."""
+    return _member_named(parent, label) is not None
+
+
 def complete_child(yard: Yard, parent: Job, label: str, value: bytes, now_ms: i64) -> i64:
     """Note for a parent that a child is done, which it knows by name; return how many are not."""
     freed: list[Queue] = []
-    for member in _members(parent):
-        if member.label == label and member.state == OPEN:
-            flows.room_to_change(yard, parent, 4 * len(label) + len(value))
-            flows.change(yard, parent, member, SETTLED, value, freed, now_ms)
-            break
+    member = _member_named(parent, label)
+    if member is not None and member.state == OPEN:
+        flows.room_to_change(yard, parent, 4 * len(label) + len(value))
+        flows.change(yard, parent, member, SETTLED, value, freed, now_ms)
     flows.serve(yard, freed, now_ms)
     look_again(yard, parent, now_ms)
     extra = parent.extra
@@ -224,11 +227,11 @@ def park(yard: Yard, job: Job, entry: str, now_ms: i64) -> bool:
     return True
 
 
-def _members(parent: Job) -> list[Member]:
+def _member_named(parent: Job, label: str) -> Member | None:
     extra = parent.extra
     if extra is None or extra.members is None:
-        return []
-    return extra.members
+        return None
+    return extra.member_index().named(label)
 
 
 # -- signals -----------------------------------------------------------------------------------

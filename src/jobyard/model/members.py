@@ -29,6 +29,9 @@ class MemberIndex:
         # By the id of the job, the first where it stands under several names; None for few.
         self._places: dict[int, int] | None = None
         self._has_twins: bool = False
+        # By name, the first of each, once somebody asks for one; the others by their places.
+        self._labels: dict[str, int] | None = None
+        self._namesakes: list[int] = []
         for member in members:
             self._count(member, 1)
 
@@ -69,6 +72,26 @@ class MemberIndex:
                 return i
         return -1
 
+    def named(self, label: str) -> Member | None:
+        """Return the member of that name; where there are several, one that is waited for."""
+        members = self._members
+        if self._labels is None:
+            self._labels = {}
+            for i in range(len(members)):
+                self._note_label(self._labels, members[i].label, i)
+        place: i64 = self._labels.get(label, -1)
+        if place < 0:
+            return None
+        if not members[place].is_open():
+            for other in self._namesakes:
+                if members[other].label == label and members[other].is_open():
+                    return members[other]
+        return members[place]
+
+    def _note_label(self, labels: dict[str, int], label: str, place: i64) -> None:
+        if labels.setdefault(label, int(place)) != place:
+            self._namesakes.append(int(place))
+
     def put(self, member: Member) -> None:
         """Take on a member, or news of one that is known."""
         members = self._members
@@ -80,6 +103,8 @@ class MemberIndex:
             return
         if self._places is not None:
             self._note_place(self._places, member, len(members))
+        if self._labels is not None:
+            self._note_label(self._labels, member.label, len(members))
         members.append(member)
 
     def _known_places(self) -> dict[int, int] | None:

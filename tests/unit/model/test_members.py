@@ -4,7 +4,7 @@ import pytest
 
 from jobyard import build
 from jobyard.model.extra import DROPPED, OPEN, SETTLED, Extra, Member, absorb, encode_extra, size_of
-from jobyard.model.members import FEW
+from jobyard.model.members import FEW, MemberIndex
 
 
 def many(count: int) -> Extra:
@@ -78,3 +78,22 @@ def test_other_members_are_counted_anew() -> None:
     data = encode_extra(extra)
     absorb(again, data, 0, len(data), 0)
     assert again.open_count() == 1
+
+
+def test_members_are_found_by_name() -> None:
+    members = [Member(at, f"m{at % 30}") for at in range(1, 41)]
+    index = MemberIndex(members)
+    assert index.named("m0") is members[29]
+    assert index.named("none") is None
+    # m1 to m10 are there twice; who is still waited for comes first.
+    assert index.named("m1") is members[0]
+    members[0].state = SETTLED
+    assert index.named("m1") is members[30]
+    members[30].state = SETTLED
+    assert index.named("m1") is members[0]
+    late = Member(99, "late")
+    index.put(late)
+    assert index.named("late") is late
+    news = Member(99, "late")
+    index.put(news)
+    assert index.named("late") is news

@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine import audience, bus, flows, glide
-from jobyard.engine.glide_flows import link_parent
+from jobyard.engine.glide_flows import is_member, link_parent
 from jobyard.engine.glide_move import copy_part, remove, set_delay
 from jobyard.engine.glide_take import beat
 from jobyard.engine.move import promote, revive, set_body
@@ -222,13 +222,12 @@ def readmit(yard: Yard, job: Job, group: bytes, now_ms: i64) -> i64:
 
 def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64:
     """Let a job wait for more; return how many of them are new."""
-    known = {member.label for member in _members(job)}
     try:
         labels = dict.fromkeys([one.decode() for one in members])
     except UnicodeDecodeError:
         # They are kept as text.
         raise Wrong("ERR the name of a job is not UTF-8") from None
-    new = [label for label in labels if label not in known]
+    new = [label for label in labels if not is_member(job, label)]
     for label in new:
         link_parent(yard, job, job_of_member(yard, label), label, now_ms)
     return len(new)
