@@ -124,7 +124,7 @@ class JsonCheck:
                 if start == self._end:
                     self._refuse()
                 else:
-                    self._pass_text()
+                    parts += self._pass_text()
             else:
                 self._at = skip_blanks(self.data, start, min(self._end, start + WINDOW))
                 if self._at == self._end:
@@ -219,8 +219,9 @@ class JsonCheck:
         self._at = after
         self._state = _BEHIND
 
-    def _pass_text(self) -> None:
-        """Pass over some of a text."""
+    def _pass_text(self) -> i64:
+        """Pass over some of a text; return how many escapes were in it."""
+        escapes: i64 = 0
         data = self.data
         at = self._at
         stop = min(self._end, at + WINDOW)
@@ -236,8 +237,10 @@ class JsonCheck:
                 self._refuse()
                 break
             if byte == 92:
+                escapes += 1
                 at = escape_end(data, at, self._end)
                 if at < 0:
                     self._refuse()
-                    return
+                    return escapes
         self._at = at
+        return escapes

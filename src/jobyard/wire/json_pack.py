@@ -22,12 +22,17 @@ from jobyard.wire.msgpack_write import (
     write_ascii,
     write_int,
     write_map,
+    write_text_head,
     write_value,
 )
 from jobyard.wire.payload import parse_exact, parse_finite
 
 # How many parts a unit of work is.
 _WRITTEN_PER_UNIT: Final = 8
+_FLOAT_PARTS: Final = 3
+_BYTES_PER_ESCAPE: Final = 8
+# Of a long text without escapes, copied at once.
+PIECE_SIZE: Final = 1 << 20
 
 _NONE: Final = b""
 
@@ -47,9 +52,13 @@ class JsonPack:
         self._found: bytes = _NONE
         self._count_at: i64 = 0
         self._depth: i64 = 0
+        # Numbers with a fraction in the slice that is being written.
+        self._floats: i64 = 0
         self._out = BytesWriter()
         # Where the text begins in the output that is written piece by piece; -1 for none.
         self._text_at: i64 = -1
+        # Where a long text without escapes ends that is copied piece by piece; 0 for none.
+        self._plain_end: i64 = 0
         # Where the keys and values of the outermost object begin in the output.
         self._tops: list[i64] = []
         self._packed: bytes = _NONE
@@ -85,10 +94,16 @@ class JsonPack:
         """Write some of it; it is known to be well-formed."""
         parts: i64 = 0
         long: i64 = 0
-        while parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT < most:
+        while (parts + self._floats * _FLOAT_PARTS) // _WRITTEN_PER_UNIT + (
+            long // BYTES_PER_UNIT
+        ) < most:
             start = self._at
-            if self._text_at >= 0:
+            if self._plain_end > 0:
+                self._write_plain()
+            elif self._text_at >= 0:
                 self._write_piece()
+                # To undo escapes costs as much for each as to write a value.
+                parts += (self._at - start) // _BYTES_PER_ESCAPE
             else:
                 self._at = skip_blanks(self._data, start, min(self._end, start + WINDOW))
                 if self._at == self._end:
@@ -101,6 +116,9 @@ class JsonPack:
             long += self._at - start
             if self._is_done:
                 break
+        # A number with a fraction costs as much as some other values.
+        parts += self._floats * _FLOAT_PARTS
+        self._floats = 0
         return 1 + parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT
 
     def _write_one(self, byte: i64) -> None:
@@ -131,10 +149,14 @@ class JsonPack:
         data = self._data
         start = self._at + 1
         quote: i64 = data.find(b'"', start)
-        content = data[start:quote]
-        if b"\\" not in content:
-            write_ascii(self._out, content)
-            self._at = quote + 1
+        if data.find(b"\\", start, quote) < 0:
+            if quote - start <= PIECE_SIZE:
+                write_ascii(self._out, data[start:quote])
+                self._at = quote + 1
+            else:
+                write_text_head(self._out, quote - start)
+                self._at = start
+                self._plain_end = quote
             return
         if quote - start < WINDOW:
             end = _text_end(data, start, start + WINDOW)
@@ -147,6 +169,15 @@ class JsonPack:
         self._text_at = len(self._out)
         write_i32_le(self._out, 0)
         self._at = start
+
+    def _write_plain(self) -> None:
+        """Write some of a long text without escapes."""
+        end = min(self._at + PIECE_SIZE, self._plain_end)
+        self._out.write(self._data[self._at : end])
+        self._at = end
+        if end == self._plain_end:
+            self._plain_end = 0
+            self._at = end + 1
 
     def _write_piece(self) -> None:
         """Write some of a long text with escapes."""
@@ -181,6 +212,7 @@ class JsonPack:
     def _write_number(self, start: i64, end: i64) -> None:
         data = self._data
         if not is_plain_integer(data, start, end):
+            self._floats += 1
             try:
                 write_value(self._out, parse_finite(data[start:end].decode()))
             except ValueError:

@@ -123,12 +123,16 @@ def write_text(out: BytesWriter, text: str) -> None:
 
 def write_ascii(out: BytesWriter, text: bytes) -> None:
     """Append a text that is given as its bytes."""
-    size: i64 = len(text)
+    write_text_head(out, len(text))
+    out.write(text)
+
+
+def write_text_head(out: BytesWriter, size: i64) -> None:
+    """Append the head of a text; `size` bytes must follow."""
     if size < 32:
         out.append(u8(0xA0 + size))
     else:
         _write_length(out, size, 0xD9)
-    out.write(text)
 
 
 def write_bin(out: BytesWriter, content: bytes) -> None:

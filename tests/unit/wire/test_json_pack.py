@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from jobyard.wire.json_pack import JsonPack
+from jobyard.wire.json_pack import PIECE_SIZE, JsonPack
 from jobyard.wire.msgpack_write import Part, encode
 from jobyard.wire.payload import NO_JSON, parse_request
 
@@ -92,6 +92,11 @@ def test_what_is_no_json_is_none_here_either(text: bytes, most: int) -> None:
     # One level too deep is found where it is written.
     assert parse_request(text) is NO_JSON
     assert packed(text, most) is None
+
+
+def test_a_long_text_is_copied_in_pieces() -> None:
+    text = b'["' + b"x" * (2 * PIECE_SIZE + 5) + b'",1]'
+    assert packed(text, 1000) == encode(parse_request(text))
 
 
 def test_long_texts_with_escapes_are_the_same_text() -> None:

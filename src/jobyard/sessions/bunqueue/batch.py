@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.put import check_way, enter, make_room, make_way, room_for
+from jobyard.engine.put import Wish, check_way, enter, make_room, make_way, room_for
 from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.engine.take import offer
 from jobyard.engine.tasks import Task
 from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.model.job import BUNQUEUE, MSGPACK
 from jobyard.sessions.bunqueue import kin, options
 from jobyard.sessions.bunqueue.core import (
     check_group_size,
@@ -26,16 +27,15 @@ from jobyard.sessions.bunqueue.core import (
     write_id,
 )
 from jobyard.sessions.bunqueue.stand_in import refuse_taken, room_to_stand_in, stand_in
+from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import Raw, write_array, write_ascii
 
 if TYPE_CHECKING:
-    from jobyard.engine.put import Wish
     from jobyard.model.job import Job
     from jobyard.model.queue import Queue
     from jobyard.sessions.bunqueue.door import Answer
     from jobyard.sessions.bunqueue.request import Request
     from jobyard.sessions.bunqueue.session import BunqueueSession
-    from jobyard.wire.msgpack_read import Fields
 
 # Of one PUSHB.
 BATCH_MAX: Final = 100_000
@@ -51,6 +51,10 @@ _OPTIONS_UNITS: Final = 3
 _TIE_UNITS: Final = 3
 _ENTER_EXTRA_UNITS: Final = 3
 _BYTES_PER_UNIT: Final = 1024
+
+# In place of what has entered.
+_SPENT: Final = Wish(BUNQUEUE, MSGPACK, b"")
+_READ_FIELDS: Final = Fields(b"", 0, 0)
 
 _TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
 
@@ -113,7 +117,7 @@ class Batch(Task):
         self._inserted: i64 = 0
         # The ids in the order of the jobs, or by place where these enter in another.
         self._ids = BytesWriter()
-        self._ids_by_place: dict[int, bytes] = {}
+        self._ids_by_place: list[bytes] = []
         # Not told before this batch of the journal is safe.
         self.newest: i64 = 0
 
@@ -212,6 +216,9 @@ class Batch(Task):
             done = self._order.find(most)
             if not self._order.is_found():
                 return done
+            self._order.forget()
+            self._ids_by_place = [b""] * len(self._wishes)
+        self._named.clear()
         self._next_phase(_CHECK)
         return done
 
@@ -274,6 +281,9 @@ class Batch(Task):
             place = self._place(first)
             job = self._enter(queue, place, now_ms)
             self._note_id(place, job)
+            # Freed bit by bit: all of them together would take long.
+            self._wishes[place] = _SPENT
+            self._fields[place] = _READ_FIELDS
             self.newest = max(self.newest, job.batch)
             first += 1
         if queue.first_link is not None:
@@ -385,8 +395,8 @@ class Batch(Task):
         if self._order is None:
             out.write(self._ids.getvalue())
         else:
-            for place in range(len(self._wishes)):
-                out.write(self._ids_by_place[place])
+            for one in self._ids_by_place:
+                out.write(one)
         return out.getvalue()
 
     def answer(self) -> Answer:

@@ -17,6 +17,8 @@ from jobyard.wire.msgpack_scan import UNKNOWN, WHOLE, Scan
 # A longer frame is looked through in slices, so many values for a unit of work.
 LONG_FRAME: Final = 256 << 10
 VALUES_PER_UNIT: Final = 100
+# A longer one was put together in the turn in which it came; what is in it is copied in another.
+COPIED_AT_ONCE: Final = 4 << 20
 # Deeper than any document, and as deep as clients can read.
 DEPTH_MAX: Final = 512
 
@@ -77,8 +79,10 @@ class Looking(Task):
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
         """Look at some values."""
+        if self.scan.verdict != UNKNOWN:
+            return 0
         done = self.scan.go_on(most * VALUES_PER_UNIT)
-        if self.scan.verdict == UNKNOWN:
+        if self.scan.verdict == UNKNOWN or self.scan.end - self.scan.start > COPIED_AT_ONCE:
             return most
         return min(done // VALUES_PER_UNIT, most - 1)
 

@@ -28,6 +28,7 @@ _PART_UNITS: Final = 2
 
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
+COPIED_AT_ONCE: Final = 1 << 20
 
 
 @final
@@ -41,10 +42,14 @@ class PackTask(Task):
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
         """Read some of it."""
+        if self._pack.is_done():
+            return 0
         done = self._pack.go_on(most)
         if not self._pack.is_done():
             return max(done, most)
-        return min(done, most - 1)
+        # What is long was copied now, and is copied again by who runs the command: in another turn.
+        is_long = not self._pack.is_bad and len(self._pack.packed()) > COPIED_AT_ONCE
+        return max(done, most) if is_long else min(done, most - 1)
 
     def packed(self) -> bytes | None:
         """Return the value, or None if the text is no JSON; there is no more to do."""

@@ -256,6 +256,13 @@ class Order:
                 done += self._look_below(index)
         return done
 
+    def forget(self) -> None:
+        """Keep nothing but the places, which are all found."""
+        self._wishes = []
+        self._named = {}
+        self._began.clear()
+        self._ended.clear()
+
     def _look_below(self, index: int) -> i64:
         names = _absent_names(self._wishes[index], self._queue)
         for name in names:
