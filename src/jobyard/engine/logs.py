@@ -18,6 +18,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
+from jobyard.engine.barred import bar, unbar
 from jobyard.engine.log_read import collect, label_of
 from jobyard.engine.log_text import cool
 from jobyard.engine.yard import Yard
@@ -44,10 +45,12 @@ from jobyard.model.log import (
     next_alive,
 )
 from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
-from jobyard.model.topic import BARRED, DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
 # Records whose time is over are let go of this often when nobody reads or appends.
 TRIM_MS: Final = 1000
+# Records that are let go at once; the others in the turns that follow.
+TRIM_ROWS: Final = 16 << 10
 
 
 class HoldsRecords(Refused):
@@ -73,29 +76,17 @@ def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     """See that records go in time though nobody reads or appends."""
     # Longer than any timer is as good as for ever, and leaves room for a sum.
     ttl_ms: i64 = min(log.config.ttl_ms, NEVER_MS // 2)
-    if ttl_ms == 0 or log.count == 0:
+    if (ttl_ms == 0 and not log.is_late) or log.count == 0:
         return
     if log.alarm is None:
         log.alarm = TrimAlarm(yard, log)
-    if log.alarm.pos < 0:
+    if log.is_late:
+        yard.arm(log.alarm, now_ms + 1)
+    elif log.alarm.pos < 0:
         yard.arm(log.alarm, max(log.earliest_at_ms() + ttl_ms + 1, now_ms + TRIM_MS))
 
 
 # -- topics --------------------------------------------------------------------------------------
-
-
-def bar(yard: Yard, name: str) -> None:
-    """Let a queue take no jobs: its name is that of a log now. One that has jobs goes on."""
-    queue = yard.queues.get(name)
-    if queue is not None and queue.config is None and queue.jobs_count() == 0:
-        queue.config = BARRED
-
-
-def unbar(yard: Yard, name: str) -> None:
-    """Let a queue take jobs again: there is no log of that name any more."""
-    queue = yard.queues.get(name)
-    if queue is not None and queue.config is BARRED:
-        queue.config = None
 
 
 def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopic:
@@ -391,20 +382,29 @@ def _forget_keys(yard: Yard, log: LogTopic, now_ms: i64) -> None:
 
 
 def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
-    """Let go of what is too old or too much. On a disk without any room it stays for now."""
+    """Let go of what is too old or too much, of very much some at a time.
+
+    On a disk without any room it stays for now.
+    """
+    log.is_late = False
     if log.count == 0:
         return
     config = log.config
+    bound: i64 = log.earliest_seq + TRIM_ROWS
     if config.ttl_ms > 0:
         before_ms: i64 = now_ms - config.ttl_ms
         if log.earliest_at_ms() < before_ms:
-            _let_go(yard, log, log.cap_floor, log.floor_before(before_ms))
+            floor = log.floor_before(before_ms, bound)
+            log.is_late = floor >= bound
+            _let_go(yard, log, log.cap_floor, floor)
     if config.discard != DISCARD_OLD:
         return
     over_count: i64 = log.count - config.cap_records if config.cap_records > 0 else 0
     over_size: i64 = log.bytes - config.cap_bytes if config.cap_bytes > 0 else 0
     if over_count > 0 or over_size > 0:
-        _let_go(yard, log, log.floor_without(over_count, over_size), log.ttl_floor)
+        floor = log.floor_without(over_count, over_size)
+        log.is_late = log.is_late or floor > bound
+        _let_go(yard, log, min(floor, bound), log.ttl_floor)
 
 
 def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:

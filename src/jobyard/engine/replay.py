@@ -11,12 +11,12 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
+from jobyard.engine.barred import bar
 from jobyard.engine.claims import resume_leases
 from jobyard.engine.condemn import forget_condemned, free_condemned
 from jobyard.engine.events import recall_history
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.log_replay import LogReplay
-from jobyard.engine.logs import bar
 from jobyard.engine.registry import load_entries
 from jobyard.engine.routers import load_routers
 from jobyard.engine.settling import settle

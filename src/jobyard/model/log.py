@@ -171,6 +171,8 @@ class LogTopic:
         self.limit_before: i64 = 1
         self.limit_batch: i64 = 0
         self.earliest_seq: i64 = 1
+        # Whether more is to be let go of than was at once.
+        self.is_late: bool = False
         self.cap_floor: i64 = 1
         self.ttl_floor: i64 = 1
         self.erased_floor: i64 = 1
@@ -390,13 +392,13 @@ class LogTopic:
                 slot = next_alive(chunk, slot + 1)
         return floor
 
-    def floor_before(self, at_ms: i64) -> i64:
-        """Return the seq below which the records lie that came before `at_ms`."""
+    def floor_before(self, at_ms: i64, bound: i64) -> i64:
+        """Return the seq below which the records lie that came before `at_ms`, or `bound`."""
         floor = self.earliest_seq
         for chunk in self.chunks:
             slot = next_alive(chunk, 0)
             while slot < chunk.used():
-                if chunk.at[slot] >= at_ms:
+                if chunk.at[slot] >= at_ms or floor >= bound:
                     return floor
                 floor = chunk.base + slot + 1
                 slot = next_alive(chunk, slot + 1)

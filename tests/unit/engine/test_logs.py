@@ -4,6 +4,7 @@ import pytest
 
 from jobyard import build
 from jobyard.engine.logs import (
+    TRIM_ROWS,
     drop_log,
     drop_reader,
     hold_reader,
@@ -11,6 +12,7 @@ from jobyard.engine.logs import (
     seq_at,
     set_config,
 )
+from jobyard.engine.tick import tick
 from jobyard.errors import YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.log import LogReader, LogTopic, TopicFull, WriteTooLarge
@@ -493,3 +495,24 @@ def test_an_answer_waits_for_the_batch_of_its_write() -> None:
     site.commit()
     assert page_of(site, log).batch <= site.journal.durable
     assert json.loads(b"".join(page_of(site, log).records))["$seq"] == 1
+
+
+def test_very_many_records_are_let_go_over_turns() -> None:
+    site = OpenYard()
+    many = 3 * int(TRIM_ROWS)
+    aged = new_log(site, "aged", ttl_ms=5000)
+    capped = new_log(site, "capped")
+    for _ in range(0, many, 4096):
+        write(site, aged, *[row(1)] * 4096)
+        write(site, capped, *[row(1)] * 4096)
+    site.now_ms += 5001
+    for count in (2, 1, 0):
+        tick(site.yard, site.now_ms)
+        assert aged.count == count * TRIM_ROWS
+        site.now_ms += 1
+    set_config(site.yard, capped, config_of(cap_records=10), site.now_ms)
+    for count in (2, 1, 0):
+        assert capped.count == max(count * TRIM_ROWS, 10)
+        site.now_ms += 1
+        tick(site.yard, site.now_ms)
+    assert not capped.is_late
