@@ -35,6 +35,7 @@ SCAN_MAX: Final = 10_000
 _KEYS_PER_UNIT: Final = 4
 # What it takes to delete a key that holds little.
 KEY_UNITS: Final = 4
+_SESSIONS_PER_UNIT: Final = 8
 # In every key by which a worker is registered.
 _WORKER_PART: Final = b"}:w:"
 
@@ -65,8 +66,13 @@ class Deleting(Task):
         while self._at < len(self._names) and done < most:
             clearing = self._clearing
             if clearing is None:
-                self._begin(self._names[self._at], now_ms)
+                name = self._names[self._at]
+                self._begin(name, now_ms)
                 done += KEY_UNITS
+                if _WORKER_PART in name:
+                    self._door.sign_off(name, now_ms)
+                    # All are asked whether it waits there.
+                    done += len(self._door.sessions) // _SESSIONS_PER_UNIT
                 continue
             left = most - done
             used = clearing.step(left, now_ms)
@@ -128,14 +134,7 @@ def delete(call: Call) -> None:
 def _delete(call: Call, names: list[bytes]) -> None:
     deleting = Deleting(call.door, names)
     units = deleting.units(call.now_ms) if call.session.units_left >= 0 else 0
-    begin(call, deleting, lambda: _deleted(call, deleting), units)
-
-
-def _deleted(call: Call, deleting: Deleting) -> None:
-    for name in call.args(1):
-        if _WORKER_PART in name:
-            call.door.sign_off(name, call.now_ms)
-    write_integer(call.out, deleting.count)
+    begin(call, deleting, lambda: tell_count(call, int(deleting.count)), units)
 
 
 # -- going by themselves ---------------------------------------------------------------------------
