@@ -391,7 +391,12 @@ def _list_tubes(doors: Doors) -> None:
         answers.read(int(answers.readline().split()[1]) + 2)
 
 
-def _keep(command: str, width: int) -> Act:
+_LIST: Final = "glide:{q}:signals:1"
+_HASH: Final = "glide:{q}:budget:1"
+_SET: Final = "glide:{q}:xq-pending:1"
+
+
+def _keep(command: str, key: str, width: int) -> Act:
     """Return what fills a key with as many items as there are queues."""
 
     def act(doors: Doors) -> None:
@@ -399,7 +404,7 @@ def _keep(command: str, width: int) -> Act:
             for start in range(0, doors.queues, BUNDLE):
                 names = [f"item-{at}" for at in range(start, min(start + BUNDLE, doors.queues))]
                 words = [word for name in names for word in [name] * width]
-                peer.ask(command, "kept", *words)
+                peer.ask(command, key, *words)
 
     return act
 
@@ -411,9 +416,9 @@ def _write_large(doors: Doors) -> None:
         doors.request("POST", "/v0/topics/large", {"records": records})
 
 
-def _diff(doors: Doors) -> None:
+def _diff(topic: str) -> Act:
     asked = {"from_seq": 0, "limit": 1000, "max_batch_bytes": 8 << 20}
-    doors.request("POST", "/v0/topics/large/diff", asked)
+    return lambda doors: doors.request("POST", f"/v0/topics/{topic}/diff", asked)
 
 
 def _ask_socket(doors: Doors) -> None:
@@ -483,8 +488,9 @@ HEAVY: Final = (
     Heavy("Dlq", _bury, _command("Dlq")),
     Heavy("dlq-page", _bury, lambda doors: doors.request("GET", "/queues/q/dlq")),
     Heavy("list-tubes", Doors.spread, _list_tubes),
-    Heavy("diff", _write_large, _diff),
-    Heavy("LRANGE", _keep("RPUSH", 1), lambda doors: doors.resp("LRANGE", "kept", "0", "-1")),
-    Heavy("HGETALL", _keep("HSET", 2), lambda doors: doors.resp("HGETALL", "kept")),
-    Heavy("SMEMBERS", _keep("SADD", 1), lambda doors: doors.resp("SMEMBERS", "kept")),
+    Heavy("diff", _write_large, _diff("large")),
+    Heavy("diff-jobs", _jobs(), _diff("q")),
+    Heavy("LRANGE", _keep("RPUSH", _LIST, 1), lambda doors: doors.resp("LRANGE", _LIST, "0", "-1")),
+    Heavy("HGETALL", _keep("HSET", _HASH, 2), lambda doors: doors.resp("HGETALL", _HASH)),
+    Heavy("SMEMBERS", _keep("SADD", _SET, 1), lambda doors: doors.resp("SMEMBERS", _SET)),
 )

@@ -15,6 +15,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.side import StreamEntry, StreamId, StreamReader
 from jobyard.sessions.glidemq.gather import Gather, Treat
 from jobyard.sessions.glidemq.keys import KeyName
+from jobyard.sessions.glidemq.listed import ListedIds
 from jobyard.sessions.glidemq.words import NOT_CHANGED_SO, WRONG_TYPE, Wrong
 
 # Scores beyond this are as good as without end.
@@ -140,6 +141,10 @@ class Keyed:
     def items(self, start: i64, end: i64) -> list[bytes]:
         """Return the items from place `start` up to before `end`, both within the list."""
         raise Wrong(WRONG_TYPE)
+
+    def find_items(self) -> ListedIds | None:
+        """Return the work of finding all items, where they may be many and in no order."""
+        return None
 
     def push(self, values: list[bytes], *, is_left: bool) -> i64:
         """Put items at one end, one after the other; return how many there are then."""

@@ -6,7 +6,7 @@ from jobyard.model.side import LIST, SET
 from jobyard.sessions.glidemq.answers import ARRAY, MEMBERS, Texts
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS
-from jobyard.sessions.glidemq.long import pour
+from jobyard.sessions.glidemq.long import begin, pour
 from jobyard.sessions.glidemq.many import FEW_ARGUMENTS, check_whole, for_each, tell_count
 from jobyard.sessions.glidemq.side import SideKeyed
 from jobyard.sessions.glidemq.words import Wrong, wrong_count
@@ -112,7 +112,11 @@ def lrange(call: Call) -> None:
         write_array(call.out, 0)
         return
     start, end = span(start, stop, key.items_count())
-    pour(call, Texts(key.items(start, end), ARRAY, call.proto))
+    work = key.find_items()
+    if work is None or start == end:
+        pour(call, Texts(key.items(start, end) if start < end else [], ARRAY, call.proto))
+    else:
+        begin(call, work, lambda: Texts(work.ids[start:end], ARRAY, call.proto))
 
 
 def lindex(call: Call) -> None:
@@ -122,8 +126,20 @@ def lindex(call: Call) -> None:
     start, end = (0, 0) if key is None else span(place, place, key.items_count())
     if key is None or end - start != 1:
         write_nil(call.out, call.proto)
-    else:
+        return
+    work = key.find_items()
+    if work is None:
         write_bulk(call.out, key.items(start, end)[0])
+    else:
+        begin(call, work, lambda: _write_one(call, work.ids[start:end]))
+
+
+def _write_one(call: Call, found: list[bytes]) -> None:
+    """Write an item, unless it has gone."""
+    if found:
+        write_bulk(call.out, found[0])
+    else:
+        write_nil(call.out, call.proto)
 
 
 def llen(call: Call) -> None:

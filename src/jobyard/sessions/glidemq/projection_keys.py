@@ -24,6 +24,7 @@ from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.events import Events, Ring
 from jobyard.sessions.glidemq.gather import Gather, LineGather, RosterGather, Treat
 from jobyard.sessions.glidemq.keyed import Keyed, Scored, ScoreRange
+from jobyard.sessions.glidemq.listed import ListedIds
 from jobyard.sessions.glidemq.places import Place, text_of
 from jobyard.sessions.glidemq.projection_fields import (
     ORDER_DONE,
@@ -41,6 +42,7 @@ from jobyard.sessions.glidemq.projection_sets import (
     ScheduledGather,
     ended_at,
     few_members,
+    find_ids,
     is_scheduled,
     list_active,
     list_count,
@@ -284,6 +286,10 @@ class ListKey(Part):
     def items(self, start: i64, end: i64) -> list[bytes]:
         """Return the ids of some of them."""
         return list_items(self._queue, self._place)[start:end]
+
+    def find_items(self) -> ListedIds | None:
+        """Return the work of listing all ids, if they are many."""
+        return find_ids(self._queue, self._place)
 
     def clear(self) -> Treat | None:
         """Return the work of removing all jobs that stand there."""

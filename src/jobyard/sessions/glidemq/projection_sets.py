@@ -26,6 +26,7 @@ from jobyard.model.shelves import PROMOTED, STACK, STAGED, Shelves
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.gather import ListingGather
 from jobyard.sessions.glidemq.keyed import Scored, ScoreRange
+from jobyard.sessions.glidemq.listed import MANY, ListedIds
 from jobyard.sessions.glidemq.places import Place, bytes_of
 from jobyard.sessions.glidemq.projection_job import priority_of
 
@@ -356,6 +357,17 @@ def list_jobs(queue: Queue, place: Place) -> list[Job]:
     _gather(standing, shelves.heap(shelf))
     standing.sort(key=_turn_of, reverse=True)
     return found + standing
+
+
+def find_ids(queue: Queue, place: Place) -> ListedIds | None:
+    """Return the work of listing the ids in one of the lists; None where they are few."""
+    shelves = shelves_of(queue)
+    if shelves is None or list_count(queue, place) <= MANY:
+        return None
+    shelf = shelf_of(place)
+    standing: list[Job] = []
+    _gather(standing, shelves.heap(shelf))
+    return ListedIds(lane_jobs(shelves, shelf, shelves.listed_apart), standing, shelf)
 
 
 def lane_jobs(shelves: Shelves, shelf: i64, most: i64) -> list[Job]:

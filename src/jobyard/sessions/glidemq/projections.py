@@ -41,7 +41,7 @@ _QUEUES_MAX: Final = (1 << 21) - 1
 # What work is counted in: queues that are passed over in one unit, what it takes to look at all
 # parts of one, and jobs in one unit.
 _PASSED_PER_UNIT: Final = 4
-_WHOLE_UNITS: Final = 32
+_WHOLE_UNITS: Final = 48
 _JOBS_PER_UNIT: Final = 2
 
 

@@ -36,8 +36,7 @@ def finish(
     is_claim: bool = False,
 ) -> None:
     """End an answer and send it; `is_synced` if it waits for the disk."""
-    out.write(b',"performance":{"server_total_ms":')
-    _write_ms(out, call.elapsed_us())
+    _begin_performance(call, out)
     if is_synced:
         out.write(b',"fsync_ms":')
         _write_ms(out, max(call.session.door.stopwatch.sync_us(), 1))
@@ -46,6 +45,19 @@ def finish(
         out.write(b',"throttle_wait_ms":0.0')
     out.write(b"}}")
     call.answer(status, out.getvalue())
+
+
+def finish_long(call: Call, pieces: list[bytes], out: BytesWriter) -> None:
+    """End an answer that is too long to be put together, and send it: the pieces, then the rest."""
+    _begin_performance(call, out)
+    out.write(b"}}")
+    pieces.append(out.getvalue())
+    call.answer_long(pieces)
+
+
+def _begin_performance(call: Call, out: BytesWriter) -> None:
+    out.write(b',"performance":{"server_total_ms":')
+    _write_ms(out, call.elapsed_us())
 
 
 def _write_ms(out: BytesWriter, us: i64) -> None:

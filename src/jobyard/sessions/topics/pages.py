@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from jobyard.sessions.topics.answers import begin, finish, put_bool, put_int
+from librt.strings import BytesWriter
+
+from jobyard.sessions.topics.answers import begin, finish, finish_long, put_bool, put_int
 from jobyard.wire.json_write import write_text
 
 if TYPE_CHECKING:
-    from librt.strings import BytesWriter
-
     from jobyard.model.log import LogPage, Tombstone
     from jobyard.sessions.http.call import Call
+
+# Records are put together up to this size.
+PIECE_SIZE: Final = 256 << 10
 
 
 def is_all_read(page: LogPage) -> bool:
@@ -23,8 +26,14 @@ def answer_page(call: Call, name: str, page: LogPage) -> None:
     """Answer with a page."""
     out = begin(name)
     out.write(b',"records":[')
+    pieces: list[bytes] = []
     for piece in page.records:
-        out.write(piece)
+        if len(out) + len(piece) > PIECE_SIZE:
+            pieces.append(out.getvalue())
+            pieces.append(piece)
+            out = BytesWriter()
+        else:
+            out.write(piece)
     put_int(out, b'],"next_from_seq":', page.next_from_seq)
     put_int(out, b',"head_seq":', page.head_seq)
     put_int(out, b',"earliest_seq":', page.earliest_seq)
@@ -36,7 +45,10 @@ def answer_page(call: Call, name: str, page: LogPage) -> None:
         write_tombstone(out, page.tombstone)
     put_int(out, b',"lag":', page.head_seq - page.next_from_seq)
     call.await_batch(page.batch, is_synced=page.is_synced)
-    finish(call, out)
+    if pieces:
+        finish_long(call, pieces, out)
+    else:
+        finish(call, out)
 
 
 def write_tombstone(out: BytesWriter, stone: Tombstone) -> None:

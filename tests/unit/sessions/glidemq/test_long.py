@@ -406,3 +406,25 @@ def test_a_stream_is_read_some_at_a_time_once_it_is_in_order() -> None:
     library.site.settle()
     [[[_, entries]]] = library.client.hear()
     assert [fields[1] for _, fields in entries] == [b"2501"]
+
+
+def test_a_long_list_is_put_in_order_over_turns() -> None:
+    library = filled(lifo=1)
+    key = library.key("lifo")
+    ids = [b"%d" % at for at in range(1, JOBS + 1)]
+    found, turns = answer(library, "LRANGE", key, 0, -1)
+    assert (found, turns > 10) == (ids, True)
+    assert answer(library, "LRANGE", key, -3, 10**6)[0] == ids[-3:]
+    assert answer(library, "LRANGE", key, 5, 4)[0] == []
+    assert answer(library, "LINDEX", key, -1)[0] == ids[-1]
+    assert answer(library, "LINDEX", key, JOBS)[0] is None
+
+
+def test_a_long_list_shows_no_jobs_that_were_taken_meanwhile() -> None:
+    library = filled(lifo=1)
+    client = library.client
+    client.send("LINDEX", library.key("lifo"), -1)
+    other = Library(library.site)
+    assert other.call("popLists", ["priority", "lifo"], 1) == [b"%d" % JOBS]
+    finish(library.site)
+    assert client.hear() == [None]

@@ -1,5 +1,6 @@
 """Topics read from a cursor: pages, what is left out, what was missed, and waiting for more."""
 
+import json
 from typing import Any
 
 import pytest
@@ -86,6 +87,21 @@ def test_a_page_has_at_most_so_many_bytes_but_a_record(
     page = api.diff(topic, max_batch_bytes=most)
     assert seqs(page) == list(range(1, count + 1))
     assert page["next_from_seq"] == count
+
+
+def test_a_long_page_is_sent_in_pieces(site: BareTopics, api: Caller, topic: str) -> None:
+    api.write(topic, *[f"{at}{'x' * 90_000}" for at in range(60)])
+    asked = b'{"limit":1000,"max_batch_bytes":8388608}'
+    head = f"POST /v0/topics/{topic}/diff HTTP/1.1\r\nHost: h\r\nContent-Length: {len(asked)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    api.session.receive(head.encode() + asked, site.now_ms)
+    pieces = api.session.take_pieces()
+    assert max(map(len, pieces)) < 2 << 20 < sum(map(len, pieces))
+    lines, _, body = b"".join(pieces).partition(b"\r\n\r\n")
+    assert b"Content-Length: %d" % len(body) in lines.split(b"\r\n")
+    assert [one["data"][:2] for one in json.loads(body)["records"]][10:] == [
+        f"{at}" for at in range(10, 60)
+    ]
 
 
 def test_a_page_of_large_records_ends_early(api: Caller, topic: str) -> None:
