@@ -33,6 +33,8 @@ STREAM_ARGUMENTS_MAX: Final = 2 * STREAMS_MAX + 12
 CLAIMS_MAX: Final = 1000
 CLAIM_ARGUMENTS_MAX: Final = CLAIMS_MAX + 16
 COMMAND_WORK: Final = 4
+# What each argument takes, where it may be a key that is looked up, or a job that goes.
+ARGUMENT_WORK: Final = {b"MGET": 2, b"EXISTS": 2, b"DEL": 6, b"UNLINK": 6, b"XACK": 6, b"XDEL": 6}
 
 # Does what is to be done to those from one up to before another; returns how many count.
 Act = Callable[[int, int], int]
@@ -69,8 +71,11 @@ class Each(Task):
 def work_of(command: Command) -> i64:
     """Return about how many microseconds a command takes that looks at nothing long."""
     count = command.count()
-    # Of the arguments of a function most are options of one job.
-    return COMMAND_WORK + (count // 8 if command.is_word(0, b"FCALL") else count)
+    if command.is_word(0, b"FCALL"):
+        # Most of its arguments are options of one job.
+        return COMMAND_WORK + count // 8
+    each: i64 = ARGUMENT_WORK.get(command.word(0), 1)
+    return COMMAND_WORK + count * each
 
 
 def for_each(
