@@ -93,10 +93,7 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
     Who waits is not served yet: see `serve`. The jobs take ids one after the other, so each knows
     the others before they are there, in whatever order they come.
     """
-    for queue in queues:
-        if queue.config is not None:
-            of_queue = [plan[each].wish for each in range(len(plan)) if queues[each] is queue]
-            make_way_for(yard, queue, of_queue, now_ms)
+    _make_way(yard, plan, queues, now_ms)
     first_id: i64 = yard.journal.next_id
     room: i64 = 0
     for each in range(len(plan)):
@@ -124,6 +121,16 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
             if job.state == BLOCKED:
                 tell_blocked(yard, job, now_ms)
     return jobs
+
+
+def _make_way(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) -> None:
+    """Let the oldest jobs of topics go that could not hold a flow otherwise."""
+    by_topic: dict[str, list[Wish]] = {}
+    for each, queue in enumerate(queues):
+        if queue.config is not None:
+            by_topic.setdefault(queue.name, []).append(plan[each].wish)
+    for name, wishes in by_topic.items():
+        make_way_for(yard, yard.queues[name], wishes, now_ms)
 
 
 def tell_blocked(yard: Yard, job: Job, now_ms: i64) -> None:

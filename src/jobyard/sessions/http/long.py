@@ -44,9 +44,9 @@ class LongCall(Pending, Starter):
             try:
                 self._finish()
             except (Refused, StorageFull) as refused:
-                call.answer_refusal(_in_http(refused))
+                call.answer_refusal(in_http(refused))
         else:
-            call.answer_refusal(_in_http(refusal))
+            call.answer_refusal(in_http(refusal))
 
     def hurry(self, now_ms: i64) -> None:
         """Nothing is waited for but the work."""
@@ -59,7 +59,7 @@ class LongCall(Pending, Starter):
         """There is nothing to go on with."""
 
 
-def _in_http(refusal: Exception) -> HttpRefused:
+def in_http(refusal: Exception) -> HttpRefused:
     """Return a refusal as it is answered to a call that is served at once."""
     if isinstance(refusal, HttpRefused):
         return refusal

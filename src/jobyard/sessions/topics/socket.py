@@ -13,9 +13,11 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
-from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.engine.tasks import Starter, Task
+from jobyard.errors import Refused, StorageFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.http.call import Call, HttpRefused
+from jobyard.sessions.http.long import in_http
 from jobyard.sessions.http.websocket import Talk, WebSocket, handshake
 from jobyard.sessions.topics.answers import put_int
 from jobyard.sessions.topics.area import check_name, check_open, check_scope
@@ -36,7 +38,14 @@ from jobyard.sessions.topics.watch import (
     write_gap,
     write_starts,
 )
-from jobyard.sessions.topics.writes import put_written, write_records
+from jobyard.sessions.topics.writes import (
+    BODY_AT_ONCE,
+    Given,
+    Reading,
+    put_written,
+    write_given,
+    write_records,
+)
 from jobyard.wire.json_read import JsonFields, read_object, text_at
 from jobyard.wire.json_write import encode, quoted, write_texts
 from jobyard.wire.msgpack import KIND_ARRAY, KIND_MAP, KIND_TEXT
@@ -50,6 +59,7 @@ if TYPE_CHECKING:
 MESSAGE_MAX: Final = 8 << 20
 PING_MS: Final = 30_000
 
+_NO_COMMAND: Final = "a command must be a JSON object"
 _UPGRADE_HEADERS: Final = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
 
 
@@ -65,7 +75,7 @@ def open_socket(door: TopicsDoor, call: Call) -> None:
 
 
 @final
-class Socket(Alarm, Talk, Outlet):
+class Socket(Alarm, Talk, Outlet, Starter):
     """What is said over one socket. Rings to hear whether the other side is still there."""
 
     def __init__(self, door: TopicsDoor, call: Call, slot: StreamSlot) -> None:
@@ -77,6 +87,9 @@ class Socket(Alarm, Talk, Outlet):
         self._http = call.session
         self.line = WebSocket(call.session, self, MESSAGE_MAX, call.now_ms)
         self._feed = Feed(door, self)
+        # A long command that is being read, and how long it is.
+        self._reading: Reading | None = None
+        self._reading_size: i64 = 0
         door.yard.arm(self, call.now_ms + PING_MS)
 
     # -- what the line tells -------------------------------------------------------------------
@@ -87,6 +100,9 @@ class Socket(Alarm, Talk, Outlet):
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Follow nothing any more."""
+        if self._reading is not None:
+            self._door.yard.tasks.leave(self._reading)
+            self._reading = None
         self._feed.leave()
         self._door.yard.disarm(self)
         self._slot.free()
@@ -104,33 +120,63 @@ class Socket(Alarm, Talk, Outlet):
 
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
         """Run a command."""
-        if is_text:
-            self._command(content, now_ms)
-        else:
+        if not is_text:
             self.line.end(CLOSE_UNSUPPORTED, "commands are texts")
+        elif len(content) > BODY_AT_ONCE:
+            self._read_long(content, now_ms)
+        else:
+            self._command(content, now_ms)
+
+    def unread_size(self) -> i64:
+        """Return the size of a command that is being read; those behind it wait."""
+        return self._reading_size
 
     def _command(self, content: bytes, now_ms: i64) -> None:
         fields = read_object(content, 0, len(content))
         try:
             if fields is None:
-                raise invalid("a command must be a JSON object")
-            self._run(check_twins(fields), now_ms)
-        except HttpRefused as refused:
-            self._refuse(fields, refused)
-        except (YardFull, StorageFull):
-            self._refuse(fields, HttpRefused(507, "storage_full", "the disk is full"))
-        except Refused as other:
-            # Whatever else a verb refuses, in its own words.
-            self._refuse(fields, HttpRefused(400, "invalid_request", str(other)))
+                raise invalid(_NO_COMMAND)
+            self._run(check_twins(fields), None, now_ms)
+        except (Refused, StorageFull) as refusal:
+            self._refuse(fields, in_http(refusal))
 
-    def _run(self, fields: JsonFields, now_ms: i64) -> None:
+    def _read_long(self, content: bytes, now_ms: i64) -> None:
+        """Read a long command over several turns."""
+        reading = Reading(self._door, "", content)
+        try:
+            if self._door.yard.tasks.begin(reading, self, now_ms):
+                self._run(reading.fields(), reading.given, now_ms)
+            else:
+                self._reading = reading
+                self._reading_size = len(content)
+        except (Refused, StorageFull) as refusal:
+            self._refuse(reading.known_fields(), in_http(refusal))
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
+        """Run a command that was read, and go on with what came behind it."""
+        assert isinstance(task, Reading)
+        self._reading = None
+        self._reading_size = 0
+        self.line.is_running = True
+        try:
+            if refusal is not None:
+                self._refuse(task.known_fields(), in_http(refusal))
+            else:
+                self._run(task.fields(), task.given, now_ms)
+        except (Refused, StorageFull) as refused:
+            self._refuse(task.known_fields(), in_http(refused))
+        self.line.is_running = False
+        self._http.is_stalled = True
+        self._http.peer.stirred()
+
+    def _run(self, fields: JsonFields, given: Given | None, now_ms: i64) -> None:
         op = text(fields, b"op", 32)
         if op == "subscribe":
             self._subscribe(fields)
         elif op == "unsubscribe":
             self._unsubscribe(fields)
         elif op == "publish":
-            self._publish(fields, now_ms)
+            self._publish(fields, given, now_ms)
         elif op == "ping":
             out = _begin(b"pong", fields)
             put_int(out, b',"ts":', self._door.wall_ms(now_ms))
@@ -191,12 +237,15 @@ class Socket(Alarm, Talk, Outlet):
         write_texts(out, [name for name in names if self._feed.remove(name)])
         self._send(out)
 
-    def _publish(self, fields: JsonFields, now_ms: i64) -> None:
+    def _publish(self, fields: JsonFields, given: Given | None, now_ms: i64) -> None:
         check_scope(self._call, WRITE)
         check_open(self._call)
         name = self._topic(fields)
         check_topic_name(name)
-        written = write_records(self._door, self._call, name, fields, "", now_ms)
+        if given is None or not given.objects:
+            written = write_records(self._door, self._call, name, fields, "", now_ms)
+        else:
+            written = write_given(self._door, self._call, name, fields, given, "", now_ms)
         out = _begin(b"ack", fields)
         out.write(b',"topic":')
         out.write(quoted(name))

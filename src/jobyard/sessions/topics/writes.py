@@ -117,7 +117,10 @@ class Given:
 
 @final
 class Reading(Task):
-    """Reads a long body, and the records in it for what the topic is at the beginning."""
+    """Reads a long body, and the records in it for what the topic is at the beginning.
+
+    Without a name it is the message of a socket, which may say anything and names the topic itself.
+    """
 
     def __init__(self, door: TopicsDoor, name: str, body: bytes) -> None:
         super().__init__()
@@ -134,6 +137,10 @@ class Reading(Task):
     def fields(self) -> JsonFields:
         """Return the fields of the body; there is no more to read."""
         assert self._fields is not None
+        return self._fields
+
+    def known_fields(self) -> JsonFields | None:
+        """Return the fields of a body that was refused, if it came so far."""
         return self._fields
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
@@ -157,6 +164,12 @@ class Reading(Task):
         if fields is None:
             raise invalid(fault_of(body))
         self._fields = check_twins(fields)
+        if not self._name:
+            if not fields.has(b"records"):
+                self.given = Given([])
+                self._is_through = True
+                return
+            self._name = text(fields, b"topic", SMALL_BODY_MAX)
         self._is_queue = self._is_for_queue(fields)
         start, end = array_place(fields, b"records")
         self._checked.enter(start, end)

@@ -1,11 +1,15 @@
 """Large writes: read in slices while others are served, and written at one moment."""
 
 import json
+from typing import Any
 
 import pytest
 
 from jobyard.sessions.topics.writes import BODY_AT_ONCE, RECORDS_MAX
+from jobyard.wire.websocket import OP_TEXT
+from tests.support.bare_streams import Site
 from tests.support.bare_topics import Answer, BareTopics, Caller
+from tests.support.http_text import handshake, ws_frame, ws_frames
 
 COUNT = 2500
 UNITS = 100
@@ -156,3 +160,80 @@ def test_the_key_of_a_large_write_holds() -> None:
     again = answer_of(site, client).json
     assert again["deduped"]
     assert again["last_seq"] == COUNT
+
+
+# -- over a socket -----------------------------------------------------------------------------
+
+
+class Talk:
+    """One socket of a port where a turn has little room for long work."""
+
+    def __init__(self) -> None:
+        self.site = Site()
+        self.site.yard.tasks.units_per_turn = UNITS
+        self.site.yard.tasks.go_on(self.site.now_ms)
+        self.line = self.site.connect()
+        self.line.send("GET", "/v0/ws", **handshake())
+        assert self.line.hear().startswith(b"HTTP/1.1 101 ")
+
+    def say(self, content: object) -> None:
+        """Send a command."""
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.line.session.receive(ws_frame(OP_TEXT, text), self.site.now_ms)
+
+    def heard(self) -> list[Any]:
+        """Return the messages that came since."""
+        frames = ws_frames(self.line.hear())
+        return [json.loads(content) for opcode, content in frames if opcode == OP_TEXT]
+
+    def finish(self) -> int:
+        """Let long work come to its end; return in how many turns."""
+        turns = 1
+        while self.site.yard.tasks.go_on(self.site.now_ms):
+            turns += 1
+        return turns
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_long_publication_is_read_in_slices_and_commands_behind_it_wait(kind: str) -> None:
+    talk = Talk()
+    body = {"op": "publish", "topic": "t", "records": records(), "config": {"type": kind}}
+    talk.say({**body, "request_id": "long"})
+    talk.say({"op": "ping", "request_id": "ping"})
+    assert talk.heard() == []
+    assert talk.finish() > 15
+    ack, pong = talk.heard()
+    assert (ack["op"], ack["request_id"], ack["last_seq"]) == ("ack", "long", COUNT)
+    assert (pong["op"], pong["request_id"]) == ("pong", "ping")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"[" + b"1," * BODY_AT_ONCE + b"1]",
+        b'{"op":"ping","x":[' + b"1," * BODY_AT_ONCE + b"]}",
+        b'{"op":"publish","topic":"t","records":[' + b"1," * BODY_AT_ONCE + b"1]}",
+        b'{"op":"publish","records":[' + b'{"data":1},' * 9000 + b'{"data":1}]}',
+        b'{"op":"what","x":[' + b"1," * BODY_AT_ONCE + b"1]}",
+    ],
+    ids=lambda one: repr(one)[:40],
+)
+def test_a_long_command_that_makes_no_sense_is_refused_and_the_socket_stays(
+    message: bytes,
+) -> None:
+    talk = Talk()
+    talk.say(message)
+    talk.finish()
+    (refusal,) = talk.heard()
+    assert (refusal["op"], refusal["code"]) == ("error", "invalid_request")
+    talk.say({"op": "ping"})
+    assert talk.heard()[0]["op"] == "pong"
+
+
+def test_who_leaves_while_a_command_is_read_costs_nothing_more() -> None:
+    talk = Talk()
+    talk.say({"op": "publish", "topic": "t", "records": records()})
+    assert talk.site.yard.tasks.count() == 1
+    talk.line.session.closed(talk.site.now_ms)
+    assert talk.site.yard.tasks.count() == 0
+    assert "t" not in talk.site.yard.logs
