@@ -40,6 +40,7 @@ from jobyard.sessions.glidemq.projection_stream import (
     entry_text,
     find_pending,
     idle_ms,
+    pending_bounds,
     pending_count,
     pending_jobs,
     pending_range,
@@ -246,9 +247,9 @@ def _pending_summary(call: Call, queue: Queue | None) -> None:
         write_nil(call.out, call.proto)
         write_nil_array(call.out, call.proto)
         return
-    stamps = [int(entry_stamp(job)) for job in pending_jobs(queue)]
-    write_bulk(call.out, entry_text(min(stamps)))
-    write_bulk(call.out, entry_text(max(stamps)))
+    least, most = pending_bounds(queue)
+    write_bulk(call.out, entry_text(least))
+    write_bulk(call.out, entry_text(most))
     held = consumers(queue)
     write_array(call.out, len(held))
     for name in sorted(held):

@@ -18,7 +18,7 @@ from jobyard.engine.tasks import Task
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
 from jobyard.model.listing import FIRST, LAST, Listing
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.queue import Lease, Queue, Terms
 from jobyard.model.shelves import STREAM
 from jobyard.sessions.glidemq.gather import CatchUp, ListingGather
 from jobyard.sessions.glidemq.places import bytes_of
@@ -242,9 +242,34 @@ def idle_ms(lease: Lease, now_ms: i64) -> i64:
 
 def consumers(queue: Queue) -> dict[bytes, int]:
     """Return how many entries each consumer holds."""
+    # Many leases have the same terms, and these the name.
+    by_terms: dict[Terms, int] = {}
+    names: dict[Terms, bytes] = {}
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is None or lease.terms.is_list:
+            continue
+        count = by_terms.get(lease.terms)
+        if count is None:
+            names[lease.terms] = consumer_of(lease)
+            count = 0
+        by_terms[lease.terms] = count + 1
     found: dict[bytes, int] = {}
-    for job in pending_jobs(queue):
-        assert job.lease is not None
-        name = consumer_of(job.lease)
-        found[name] = found.get(name, 0) + 1
+    for terms, count in by_terms.items():
+        found[names[terms]] = found.get(names[terms], 0) + count
     return found
+
+
+def pending_bounds(queue: Queue) -> tuple[i64, i64]:
+    """Return the least and the greatest id of the entries that somebody holds."""
+    least: i64 = ENTRY_MAX
+    most: i64 = 0
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is not None and not lease.terms.is_list:
+            stamp = entry_stamp(item)
+            least = min(least, stamp)
+            most = max(most, stamp)
+    return least, most
