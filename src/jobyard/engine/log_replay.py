@@ -5,7 +5,8 @@ appended since. So records find their slots one by one, and only at the end, whe
 configurations are known, is decided which logs there are and what they hold.
 
 A name belongs to the log with the greatest number, as long as its configuration was not dropped.
-Whatever was written under other numbers is dead.
+Whatever was written under other numbers is dead, and so is what has no head at all: compaction may
+take the head of a dropped log before its records. Only in a repair may the head be what was lost.
 """
 
 from typing import final
@@ -13,6 +14,7 @@ from typing import final
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
+from jobyard.engine.gaps import Gaps
 from jobyard.engine.log_text import cool
 from jobyard.engine.logs import set_alarm, settle
 from jobyard.engine.yard import Yard
@@ -172,8 +174,10 @@ class LogReplay:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def finish(self, now_ms: i64, *, is_clean: bool) -> None:
+    def finish(self, now_ms: i64, gaps: Gaps, *, is_clean: bool) -> None:
         """Decide which logs there are, and make them ready to be read."""
+        if gaps.fills_logs:
+            gaps.name_logs(self._yard, list(self._logs.values()), now_ms)
         newest: dict[str, LogTopic] = {}
         for log in self._logs.values():
             known = newest.get(log.name)
@@ -186,6 +190,8 @@ class LogReplay:
                 self._settle(log, now_ms, is_clean=is_clean)
             else:
                 self._discard(log)
+        if gaps.fills_logs:
+            gaps.look_at_settings(self._yard)
 
     def _config_of(self, log: LogTopic) -> TopicConfig | None:
         """Return the configuration of a log, or None if it was dropped."""

@@ -1,8 +1,8 @@
 """Makes a damaged journal readable again, and tells what that cost.
 
 A damaged file is kept aside under another name, and what can still be read of it put in its place
-(`journal/salvage.py`); jobs whose queue or policy no record describes any more get stand-ins. It
-can be interrupted anywhere and run again.
+(`journal/salvage.py`); jobs whose queue or policy no record describes any more get stand-ins, and
+so do logs that lost their names. It can be interrupted anywhere and run again.
 """
 
 from typing import TYPE_CHECKING, Final, TextIO, final
@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.replay import open_yard, replay_all
+from jobyard.engine.routers import find_source
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal import newest
@@ -19,15 +20,24 @@ from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery, newest_durable
-from jobyard.journal.salvage import clear_unfinished, next_aside, repair_segment
+from jobyard.journal.salvage import (
+    clear_unfinished,
+    finish_repair,
+    next_aside,
+    repair_segment,
+)
 from jobyard.journal.segment import SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import Storage
+from jobyard.model.entry import ROUTER
+from jobyard.model.router import Router, decode_router
 
 if TYPE_CHECKING:
     from jobyard.journal.wreck import Salvage
 
 # How many lost jobs are told by their ids.
 IDS_SHOWN: Final = 50
+# How many lines are written of one kind.
+LINES_SHOWN: Final = 20
 _NO_BODIES: Final = 0
 
 
@@ -121,8 +131,8 @@ class _Repair:
         self._storage.sync_directory()
         self._out.write(f"kept {self._where}/{aside}\n")
 
-    def _replace(self, name: str, missed: i64 = 0) -> None:
-        salvage = repair_segment(self._storage, name, missed)
+    def _replace(self, name: str, missed: i64 = 0, *, loses_records: bool = True) -> None:
+        salvage = repair_segment(self._storage, name, missed, loses_records=loses_records)
         known = self._salvages.get(name)
         if known is not None:
             salvage.add(known)
@@ -149,11 +159,12 @@ class _Repair:
                         f"its job will be buried when its turn comes\n"
                     )
                 if damaged:
-                    self._replace(segment.name)
-        if gaps.queues or gaps.policies:
+                    self._replace(segment.name, loses_records=False)
+        if gaps.are_any():
             yard = new_yard(storage)
             open_yard(yard, storage, self._now_ms, fills_gaps=True)
             yard.journal.close()
+        finish_repair(storage)
         self._tell(yard, gaps)
 
     def _tell(self, yard: Yard, gaps: Gaps) -> None:
@@ -164,6 +175,7 @@ class _Repair:
         if bits:
             out.write(f"corrected {bits} flipped bit{'s' if bits > 1 else ''}\n")
         out.writelines([f"named {queue.name}: its old name is lost\n" for queue in gaps.queues])
+        out.writelines(log_losses(gaps) + stopped_routers(yard, gaps))
         out.writelines(
             [
                 f"{policy.jobs_count} jobs have default options now: theirs are lost\n"
@@ -211,6 +223,54 @@ class _Repair:
             where = f" of queue {name}" if name else ""
             text += f"lost {len(ids)} job{'s' if len(ids) > 1 else ''}{where}: {_listed(ids)}\n"
         return text
+
+
+def log_losses(gaps: Gaps) -> list[str]:
+    """Return what logs have lost of all that describes them."""
+    lines = [
+        f"named {log.name}: the old name of this log is lost; it has {log.count} records, "
+        f"maybe some that were deleted, and default settings\n"
+        for log in gaps.logs
+    ]
+    lines += [
+        f"log {log.name} has default settings now: its own are lost\n"
+        for log in gaps.unset_logs
+        if log not in gaps.logs
+    ]
+    lines += [
+        f"no log is left under the name {name}: "
+        f"its records are lost, or in one that has lost its name\n"
+        for name in gaps.empty_names
+    ]
+    return _first_of(lines, "lines about logs")
+
+
+def stopped_routers(yard: Yard, gaps: Gaps) -> list[str]:
+    """Return which routers pass nothing on because a topic of theirs is lost."""
+    lines: list[str] = []
+    if gaps.fills_logs:
+        for entry in yard.journal.entries.values():
+            if entry.kind == ROUTER and not entry.is_gone:
+                router = decode_router(entry.value)
+                missing = _missing_topic(yard, router)
+                if missing:
+                    lines.append(
+                        f"router {router.name} stands still: there is no topic {missing}\n"
+                    )
+    return _first_of(lines, "routers")
+
+
+def _missing_topic(yard: Yard, router: Router) -> str:
+    if find_source(yard, router.source) is None:
+        return router.source
+    if router.create_dest or find_source(yard, router.dest) is not None:
+        return ""
+    return router.dest
+
+
+def _first_of(lines: list[str], what: str) -> list[str]:
+    more = len(lines) - LINES_SHOWN
+    return [*lines[:LINES_SHOWN], f"and {more} more {what}\n"] if more > 0 else lines
 
 
 def _listed(ids: list[int]) -> str:

@@ -493,7 +493,8 @@ class Replay:
         self._recall_ruled()
         load_entries(yard, self._now_ms)
         resume_leases(yard, self._now_ms)
-        self._logs.finish(self._now_ms, is_clean=self._clean_at + 1 == self.records_count)
+        is_clean = self._clean_at + 1 == self.records_count
+        self._logs.finish(self._now_ms, self.gaps, is_clean=is_clean)
         for log in yard.logs:
             bar(yard, log)
         load_routers(yard, self._now_ms)
@@ -553,7 +554,7 @@ def replay_all(
     for segment in recovery.segments:
         journal.segments[segment.number] = segment
     replay = Replay(yard, now_ms)
-    replay.gaps.is_filled = fills_gaps
+    replay.gaps.prepare(storage, is_filled=fills_gaps)
     yard.is_replaying = True
     merge = Merge(storage, recovery)
     ends = {segment.number: segment.end for segment in recovery.segments}

@@ -3,7 +3,9 @@
 The replacement is written under a name of its own and synced. Only then is the damaged file renamed
 aside and the replacement in, so a repair can be interrupted anywhere: run again, it begins from the
 same bytes. Between the two renames the segment is missing; its damaged file then lies beside, and
-is read instead. What is read of a damaged batch is `journal/wreck.py`'s part.
+is read instead. Before the first of them a file is made that says that a repair is on its way; it
+goes when the repair has dealt with what is lost, and no server starts before. What is read of a
+damaged batch is `journal/wreck.py`'s part.
 """
 
 from typing import Final
@@ -29,6 +31,9 @@ from jobyard.journal.wreck import NOTHING, Salvage, is_hot, read_header, read_wr
 
 DAMAGED_TAIL: Final = ".damaged"
 REPAIRED_TAIL: Final = ".repaired"
+# There from the first replacement until the end of a repair.
+UNFINISHED: Final = "repair.unfinished"
+_UNFINISHED_TEXT: Final = b"`jobyard repair` has begun here and has not ended: run it again.\n"
 # Of a file that is damaged again after it was repaired.
 _AGAIN: Final = "-again"
 
@@ -41,11 +46,25 @@ def clear_unfinished(storage: Storage) -> None:
             storage.unlink(name)
 
 
-def repair_segment(storage: Storage, name: str, newest: i64 = 0) -> Salvage:
+def is_unfinished(storage: Storage) -> bool:
+    """Tell whether a repair has replaced files and not yet dealt with what that lost."""
+    return UNFINISHED in storage.names()
+
+
+def finish_repair(storage: Storage) -> None:
+    """Let a server start again."""
+    if is_unfinished(storage):
+        storage.unlink(UNFINISHED)
+        storage.sync_directory()
+
+
+def repair_segment(
+    storage: Storage, name: str, newest: i64 = 0, *, loses_records: bool = True
+) -> Salvage:
     """Replace a segment by what can be read of it; an empty one if nothing can.
 
     `newest` is a batch that others know to be on disk and that is in no segment: one that says
-    nothing takes its place.
+    nothing takes its place. Where no records can be lost, the repair is not marked as unfinished.
     """
     salvage = Salvage(name)
     names = storage.names()
@@ -55,6 +74,9 @@ def repair_segment(storage: Storage, name: str, newest: i64 = 0) -> Salvage:
     storage.create(fresh, len(data))
     storage.write(fresh, 0, data)
     storage.sync(fresh)
+    if loses_records and UNFINISHED not in names:
+        storage.create(UNFINISHED, len(_UNFINISHED_TEXT))
+        storage.write(UNFINISHED, 0, _UNFINISHED_TEXT)
     # Its name must be safe before the damaged file loses its own.
     storage.sync_directory()
     if salvage.source == name:
