@@ -14,7 +14,7 @@ from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.gather import CHANGE_UNITS, Treat
 from jobyard.sessions.glidemq.keyed import SIDE_AREA, Scan
 from jobyard.sessions.glidemq.long import Pieces, begin
-from jobyard.sessions.glidemq.many import for_each, tell_count
+from jobyard.sessions.glidemq.many import LOOK_UNITS, for_each, tell_count
 from jobyard.sessions.glidemq.words import SYNTAX, Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.glob import is_match
 from jobyard.wire.resp_write import (
@@ -114,7 +114,14 @@ def exists(call: Call) -> None:
                 count += 1
         return count
 
-    for_each(call, call.count() - 1, look, lambda count: tell_count(call, count), is_reading=True)
+    for_each(
+        call,
+        call.count() - 1,
+        look,
+        lambda count: tell_count(call, count),
+        LOOK_UNITS,
+        is_reading=True,
+    )
 
 
 def delete(call: Call) -> None:
@@ -128,7 +135,14 @@ def delete(call: Call) -> None:
         names.extend([name for name in some if call.door.known(name, call.now_ms) is not None])
         return 0
 
-    for_each(call, call.count() - 1, look, lambda _: _delete(call, names), is_reading=True)
+    for_each(
+        call,
+        call.count() - 1,
+        look,
+        lambda _: _delete(call, names),
+        LOOK_UNITS,
+        is_reading=True,
+    )
 
 
 def _delete(call: Call, names: list[bytes]) -> None:

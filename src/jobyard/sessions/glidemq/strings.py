@@ -7,7 +7,7 @@ from jobyard.model.side import NO_KIND, STRING
 from jobyard.sessions.glidemq.call import Call
 from jobyard.sessions.glidemq.generic import expiry_at
 from jobyard.sessions.glidemq.lists import span
-from jobyard.sessions.glidemq.many import Values, for_each
+from jobyard.sessions.glidemq.many import LOOK_UNITS, Values, for_each
 from jobyard.sessions.glidemq.words import NOT_INTEGER, OVERFLOW, SYNTAX, WRONG_TYPE, Wrong
 from jobyard.wire.resp import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp_write import write_bulk, write_integer, write_nil, write_ok
@@ -36,7 +36,14 @@ def mget(call: Call) -> None:
             values.append(key.text() if key.kind() == STRING else None)
         return 0
 
-    for_each(call, call.count() - 1, look, lambda _: Values(values, call.proto), is_reading=True)
+    for_each(
+        call,
+        call.count() - 1,
+        look,
+        lambda _: Values(values, call.proto),
+        LOOK_UNITS,
+        is_reading=True,
+    )
 
 
 def strlen(call: Call) -> None:
