@@ -1,11 +1,12 @@
 """An append-ordered list of items with rising, immutable keys.
 
 Removal marks an item stale in O(1); the list is swept when stale items outnumber a quarter of the
-live ones. Unlike a heap it can be paged through in order, and unlike a deque it can lose a member
+live ones. A line that is used up from its begin is cut there before that: to sweep a million takes
+its time. Unlike a heap it can be paged through in order, and unlike a deque it can lose a member
 in the middle. The dead jobs of a queue stand in one, in the order of their ends.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -13,6 +14,8 @@ from jobyard.model.item import Item
 
 STALE = -1
 LIVE = 0
+# Stale items at the begin that are kept.
+HEAD_MAX: Final = 8192
 
 
 @final
@@ -40,11 +43,18 @@ class Line:
         while head < count:
             item = items[head]
             if item.pos == 0:
-                self._head = head
+                self._pass(head)
                 return item
             head += 1
-        self._head = head
+        self._pass(head)
         return None
+
+    def _pass(self, head: i64) -> None:
+        """Begin behind `head` from now on; what is stale before it goes, some at a time."""
+        if head >= HEAD_MAX:
+            del self.items[:head]
+            head = 0
+        self._head = head
 
     def page(
         self, start: i64, count: i64, *, is_reversed: bool, without: set[Item] | None = None

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.item import Item
-from jobyard.model.line import LIVE, STALE, Line
+from jobyard.model.line import HEAD_MAX, LIVE, STALE, Line
 
 
 @given(st.lists(st.one_of(st.just(-1), st.integers(0, 1 << 20)), max_size=400))
@@ -63,3 +63,18 @@ def test_an_item_leaves_a_line_only_once() -> None:
     line.remove(item)
     with pytest.raises(AssertionError):
         line.remove(item)
+
+
+def test_a_long_line_that_is_used_up_from_its_begin_is_cut_and_not_swept() -> None:
+    line = Line()
+    items = [Item(key, 0, 0) for key in range(12 * HEAD_MAX)]
+    for item in items:
+        line.append(item)
+    held = line.items
+    for at in range(6 * HEAD_MAX):
+        assert line.first() is items[at]
+        line.remove(items[at])
+        assert len(line.items) - line.live_count <= HEAD_MAX + 1
+    assert line.items is held
+    assert line.page(0, 2, is_reversed=False) == items[6 * HEAD_MAX :][:2]
+    assert line.after(items[-3].key, 9, is_reversed=False) == items[-2:]
