@@ -393,7 +393,7 @@ def _list_tubes(doors: Doors) -> None:
 
 _LIST: Final = "glide:{q}:signals:1"
 _HASH: Final = "glide:{q}:budget:1"
-_SET: Final = "glide:{q}:xq-pending:1"
+_SET: Final = "glide:{q}:xq-pending"
 
 
 def _keep(command: str, key: str, width: int) -> Act:
