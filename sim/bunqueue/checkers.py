@@ -136,6 +136,14 @@ def _check_names(yard: Yard, jobs: list[Job]) -> None:
         raise Violation("names", f"custom ids {found}, not {custom}")
 
 
+def check_graves(yard: Yard) -> None:
+    """See that jobs that are gone for all, and not freed yet, are found by nobody."""
+    for grave in yard.condemned.values():
+        for job in jobs_in(grave, ALL_STATES):
+            if yard.jobs.get(job.id) is not None:
+                raise Violation("state", f"job {job.id} is found, and its queue was obliterated")
+
+
 def check_results(yard: Yard) -> None:
     """See that what jobs came to can be read back, on a disk that fails no read."""
     for job in yard.jobs.all():

@@ -19,7 +19,7 @@ from jobyard.journal.journal import Journal
 from jobyard.model.job import BLOCKED, DONE, LEASED
 from sim import checkers
 from sim.bunqueue.boot import BunBoot
-from sim.bunqueue.checkers import check_indexes, check_results
+from sim.bunqueue.checkers import check_graves, check_indexes, check_results
 from sim.bunqueue.guest import Guest
 from sim.bunqueue.memory import Comparison, Snapshot, whole_dump
 from sim.bunqueue.model import BunModel
@@ -438,6 +438,7 @@ class BunWorld(World):
     def _check_model(self) -> None:
         self.bun.check()
         yard = self.boot.yard
+        check_graves(yard)
         self.guest.count(yard)
         count = self._jobs_count()
         if int(yard.jobs.count) != count:
