@@ -344,8 +344,6 @@ class Server:
             else:
                 self._log.info("the disk has room again")
         self._tell_losses()
-        for story in self._yard.journal.damages.take_stories():
-            self._log.error("damage on disk", damage=story)
 
     def _tell_refusals(self) -> None:
         """Tell how often connections were refused something for the sake of all others."""
@@ -372,13 +370,15 @@ class Server:
         )
 
     def _tell_losses(self) -> None:
-        """Say what a full disk had no room for since the last time."""
+        """Say what a full disk had no room for, and what was found damaged, since the last time."""
         journal = self._yard.journal
         lost = (int(journal.results_lost), int(journal.done_lost))
         if lost != self._lost_told:
             results, jobs = lost[0] - self._lost_told[0], lost[1] - self._lost_told[1]
             self._lost_told = lost
             self._log.error("no room for what finished jobs came to", results=results, jobs=jobs)
+        for story in journal.damages.take_stories():
+            self._log.error("damage on disk", damage=story)
 
     def _tell_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)
@@ -476,6 +476,7 @@ class Server:
             self._hot.abort()
         if not isinstance(error, StorageFailed | StorageFull | JournalDamaged):
             raise error
+        self._tell_losses()
         self._log.error("storage failed; stopping without an answer", error=str(error))
         return EXIT_FAILED
 
@@ -487,6 +488,8 @@ class Server:
         # Everything is durable now: notices that were held back have a last chance.
         self._bunqueue.webhooks.look(self._clock.now_ms())
         self._surroundings.close()
+        # What was found since the last second began is told too.
+        self._tell_losses()
         self._log.info("stopped")
 
 

@@ -126,6 +126,17 @@ def test_a_jump_of_the_wall_clock_moves_only_what_is_written(
 # -- told to stop ------------------------------------------------------------------------------
 
 
+def test_damage_found_just_before_the_stop_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    async def stopped() -> None:
+        server = Server(Config(memory=True), Log("info", "text"), {})
+        server._yard.journal.damages.note_body(7, "0000000001.journal at offset 99")
+        server._finish()
+
+    asyncio.run(stopped())
+    told = capsys.readouterr().err
+    assert told.index("body of job 7 is damaged") < told.index("stopped")
+
+
 def test_a_stop_waits_to_be_told() -> None:
     async def main() -> bool:
         stop = _Stop()
