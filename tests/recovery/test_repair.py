@@ -113,7 +113,8 @@ def test_jobs_whose_policy_is_lost_get_the_default_one(boot: int) -> None:
     with pytest.raises(JournalDamaged):
         started(storage)
     text = mended(storage)
-    assert "4 jobs have default options now: theirs are lost\n" in text
+    assert "4 jobs of queue lost-" in text
+    assert " have default options now: their own are lost\n" in text
     assert "named lost-" in text
     assert "32 jobs can be served" in text
     assert "journal" not in storage.names()
@@ -132,6 +133,26 @@ def test_jobs_whose_policy_is_lost_get_the_default_one(boot: int) -> None:
     assert other.queue.number not in {job.queue.number for job in nameless}
     site.commit()
     assert mended(storage.killed()) == "33 jobs can be served\n"
+
+
+def test_lost_options_are_told_by_queue_in_few_lines() -> None:
+    storage = MemoryStorage()
+    site = started(storage)
+    site.enter(b"the first of all", "queue0", policy=asked(1))
+    site.commit()
+    for number in range(30):
+        for _ in range(2 if number == 17 else 1):
+            site.enter(b"another", f"queue{number}", policy=asked(1))
+        site.commit()
+    site.journal.append_clean()
+    site.journal.close()
+    name, at = place_of(storage, b"the first of all")
+    storage.write(name, at, b"XXXX")
+    told = [line for line in mended(storage).splitlines() if "options" in line or "queues" in line]
+    assert told[0] == "2 jobs of queue queue17 have default options now: their own are lost"
+    assert "1 job of queue queue1 has default options now: its own are lost" in told
+    assert len(told) == 21
+    assert told[-1] == "and so have 10 jobs of 10 more queues"
 
 
 def test_a_start_on_jobs_without_a_policy_is_refused_with_a_way_out() -> None:

@@ -174,14 +174,10 @@ class _Repair:
         bits = sum(len(one.corrected) for one in salvages)
         if bits:
             out.write(f"corrected {bits} flipped bit{'s' if bits > 1 else ''}\n")
-        out.writelines([f"named {queue.name}: its old name is lost\n" for queue in gaps.queues])
+        named = [f"named {queue.name}: its old name is lost\n" for queue in gaps.queues]
+        out.writelines(_first_of(named, "queues whose names are lost"))
         out.writelines(log_losses(gaps) + stopped_routers(yard, gaps))
-        out.writelines(
-            [
-                f"{policy.jobs_count} jobs have default options now: theirs are lost\n"
-                for policy in gaps.policies
-            ]
-        )
+        out.writelines(default_options(yard, gaps))
         lost_bytes = sum(one.lost_bytes for one in salvages)
         if lost_bytes:
             out.write(f"{lost_bytes} bytes of records could not be read\n")
@@ -243,6 +239,34 @@ def log_losses(gaps: Gaps) -> list[str]:
         for name in gaps.empty_names
     ]
     return _first_of(lines, "lines about logs")
+
+
+def default_options(yard: Yard, gaps: Gaps) -> list[str]:
+    """Return how many jobs of each queue have lost their options."""
+    numbers = {int(policy.number) for policy in gaps.policies}
+    counts: dict[str, int] = {}
+    if numbers:
+        for job in yard.jobs.all():
+            if int(job.policy.number) in numbers:
+                counts[job.queue.name] = counts.get(job.queue.name, 0) + 1
+    lines = [
+        f"{_jobs(count)} of queue {name} {'has' if count == 1 else 'have'} default options now: "
+        f"{'its own' if count == 1 else 'their own'} are lost\n"
+        for name, count in sorted(counts.items(), key=_most_first)
+    ]
+    more = len(lines) - LINES_SHOWN
+    if more > 0:
+        rest = sum(counts.values()) - sum(sorted(counts.values())[-LINES_SHOWN:])
+        lines = [*lines[:LINES_SHOWN], f"and so have {_jobs(rest)} of {more} more queues\n"]
+    return lines
+
+
+def _most_first(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job" if count == 1 else f"{count} jobs"
 
 
 def stopped_routers(yard: Yard, gaps: Gaps) -> list[str]:
