@@ -19,7 +19,8 @@ _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 def check(directory: Path) -> int:
     """Read every file of the data directory DIR and tell what is in it and what is damaged.
 
-    Changes nothing. The exit code is 0 when everything can be read back, otherwise not 0.
+    Changes nothing. The exit code is 0 when everything can be read back, otherwise not 0. A damaged
+    body of more than 4 KiB counts, also after a repair, until its job is deleted.
     """
     _require_directory(directory)
     from jobyard.server import data  # noqa: PLC0415 - see main.py

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Final, TextIO, final
 from mypy_extensions import i64
 
 from jobyard.engine.gaps import Gaps
+from jobyard.engine.losses import (
+    default_options,
+    first_of,
+    log_losses,
+    lost_bodies,
+    stopped_routers,
+)
 from jobyard.engine.replay import open_yard, replay_all
-from jobyard.engine.routers import find_source
 from jobyard.engine.yard import Yard
 from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal import newest
@@ -28,16 +34,12 @@ from jobyard.journal.salvage import (
 )
 from jobyard.journal.segment import SEAL_MAGIC, Segment, segment_number
 from jobyard.journal.storage import Storage
-from jobyard.model.entry import ROUTER
-from jobyard.model.router import Router, decode_router
 
 if TYPE_CHECKING:
     from jobyard.journal.wreck import Salvage
 
 # How many lost jobs are told by their ids.
 IDS_SHOWN: Final = 50
-# How many lines are written of one kind.
-LINES_SHOWN: Final = 20
 _NO_BODIES: Final = 0
 
 
@@ -154,10 +156,7 @@ class _Repair:
             if segment.name not in torn:
                 damaged = damaged_long_bodies(storage, segment)
                 for offset in damaged:
-                    self._out.write(
-                        f"{segment.name} at offset {offset}: a long body is damaged; "
-                        f"its job will be buried when its turn comes\n"
-                    )
+                    self._out.write(f"{segment.name} at offset {offset}: a long body is damaged\n")
                 if damaged:
                     self._replace(segment.name, loses_records=False)
         if gaps.are_any():
@@ -174,10 +173,10 @@ class _Repair:
         bits = sum(len(one.corrected) for one in salvages)
         if bits:
             out.write(f"corrected {bits} flipped bit{'s' if bits > 1 else ''}\n")
-        named = [f"named {queue.name}: its old name is lost\n" for queue in gaps.queues]
-        out.writelines(_first_of(named, "queues whose names are lost"))
-        out.writelines(log_losses(gaps) + stopped_routers(yard, gaps))
-        out.writelines(default_options(yard, gaps))
+        named = [f"named {queue.name}: its old name is lost" for queue in gaps.queues]
+        lines = first_of(named, "queues whose names are lost")
+        lines += log_losses(gaps) + stopped_routers(yard, gaps) + default_options(yard, gaps)
+        out.writelines(f"{line}\n" for line in lines)
         lost_bytes = sum(one.lost_bytes for one in salvages)
         if lost_bytes:
             out.write(f"{lost_bytes} bytes of records could not be read\n")
@@ -190,6 +189,7 @@ class _Repair:
         if back_max:
             out.write(f"up to {back_max} finished jobs may be back: what ended them is lost\n")
         out.write(self._older(yard))
+        out.writelines(f"{line}\n" for line in lost_bodies(yard))
         out.write(f"{yard.jobs.count} jobs can be served\n")
 
     def _older(self, yard: Yard) -> str:
@@ -219,82 +219,6 @@ class _Repair:
             where = f" of queue {name}" if name else ""
             text += f"lost {len(ids)} job{'s' if len(ids) > 1 else ''}{where}: {_listed(ids)}\n"
         return text
-
-
-def log_losses(gaps: Gaps) -> list[str]:
-    """Return what logs have lost of all that describes them."""
-    lines = [
-        f"named {log.name}: the old name of this log is lost; it has {log.count} records, "
-        f"maybe some that were deleted, and default settings\n"
-        for log in gaps.logs
-    ]
-    lines += [
-        f"log {log.name} has default settings now: its own are lost\n"
-        for log in gaps.unset_logs
-        if log not in gaps.logs
-    ]
-    lines += [
-        f"no log is left under the name {name}: "
-        f"its records are lost, or in one that has lost its name\n"
-        for name in gaps.empty_names
-    ]
-    return _first_of(lines, "lines about logs")
-
-
-def default_options(yard: Yard, gaps: Gaps) -> list[str]:
-    """Return how many jobs of each queue have lost their options."""
-    numbers = {int(policy.number) for policy in gaps.policies}
-    counts: dict[str, int] = {}
-    if numbers:
-        for job in yard.jobs.all():
-            if int(job.policy.number) in numbers:
-                counts[job.queue.name] = counts.get(job.queue.name, 0) + 1
-    lines = [
-        f"{_jobs(count)} of queue {name} {'has' if count == 1 else 'have'} default options now: "
-        f"{'its own' if count == 1 else 'their own'} are lost\n"
-        for name, count in sorted(counts.items(), key=_most_first)
-    ]
-    more = len(lines) - LINES_SHOWN
-    if more > 0:
-        rest = sum(counts.values()) - sum(sorted(counts.values())[-LINES_SHOWN:])
-        lines = [*lines[:LINES_SHOWN], f"and so have {_jobs(rest)} of {more} more queues\n"]
-    return lines
-
-
-def _most_first(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"
-
-
-def stopped_routers(yard: Yard, gaps: Gaps) -> list[str]:
-    """Return which routers pass nothing on because a topic of theirs is lost."""
-    lines: list[str] = []
-    if gaps.fills_logs:
-        for entry in yard.journal.entries.values():
-            if entry.kind == ROUTER and not entry.is_gone:
-                router = decode_router(entry.value)
-                missing = _missing_topic(yard, router)
-                if missing:
-                    lines.append(
-                        f"router {router.name} stands still: there is no topic {missing}\n"
-                    )
-    return _first_of(lines, "routers")
-
-
-def _missing_topic(yard: Yard, router: Router) -> str:
-    if find_source(yard, router.source) is None:
-        return router.source
-    if router.create_dest or find_source(yard, router.dest) is not None:
-        return ""
-    return router.dest
-
-
-def _first_of(lines: list[str], what: str) -> list[str]:
-    more = len(lines) - LINES_SHOWN
-    return [*lines[:LINES_SHOWN], f"and {more} more {what}\n"] if more > 0 else lines
 
 
 def _listed(ids: list[int]) -> str:

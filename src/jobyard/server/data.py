@@ -7,6 +7,7 @@
 from pathlib import Path
 from typing import Final, TextIO
 
+from jobyard.engine.losses import lost_bodies
 from jobyard.engine.repair import damaged_long_bodies, read_back, repair_storage, segments_of
 from jobyard.errors import JournalDamaged, StorageFailed, StorageFull
 from jobyard.journal.recovery import Recovery
@@ -49,7 +50,7 @@ def _damage(storage: Storage, out: TextIO) -> list[str]:
         out.write(f"{records_count} records in {len(yard.logs)} logs\n")
     if recovery.cut_bytes > 0:
         out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
-    return _long_body_damage(storage, recovery)
+    return _long_body_damage(storage, recovery) + lost_bodies(yard)
 
 
 def _long_body_damage(storage: Storage, recovery: Recovery) -> list[str]:

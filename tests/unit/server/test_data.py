@@ -180,9 +180,20 @@ def test_a_damaged_long_body_is_found_and_repaired(tmp_path: Path) -> None:
     code, said = run_check(folder)
     assert code == EXIT_DAMAGED
     assert path.name in said
-    assert run_repair(folder)[0] == 0
+    lost = "the body of job 1 of queue default is damaged for good and is not delivered"
+    code, said = run_repair(folder)
+    assert code == 0
+    assert lost in said
     code, said = run_check(folder)
-    assert code == 0, f"repaired, and still: {said}"
+    assert code == EXIT_DAMAGED
+    assert f"damaged: {lost}" in said
+    assert path.name not in said, "the file is repaired"
+    assert "everything can be read back" not in said
+    with served(folder) as site:
+        assert site.connect().say(b"delete 1\r\n") == b"DELETED\r\n"
+        site.commit()
+    code, said = run_check(folder)
+    assert code == 0, f"the job is deleted, and still: {said}"
 
 
 def test_a_torn_tail_is_told_and_is_no_damage(tmp_path: Path) -> None:
