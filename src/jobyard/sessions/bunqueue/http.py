@@ -191,7 +191,6 @@ class RowCounter:
         LongCall(tasks, call, task, lambda: self._run_long(call, task)).begin()
 
     def _run_long(self, call: Call, task: PackTask) -> None:
-        call.request.body = b""
         try:
             fields = task.fields()
         except HttpRefused:

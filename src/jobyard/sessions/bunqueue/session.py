@@ -86,8 +86,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.pulls: dict[Waiter, Pull] = {}
         self.job_waits: dict[JobWait, bytes] = {}
         self._long: Long | None = None
-        # A long frame that is not looked through yet.
+        # A long frame that is not looked through yet, and the size of that whose command is run.
         self._looking: Looking | None = None
+        self._busy_size: i64 = 0
         # The queue whose events are wanted; None for no events.
         self.events_of: str | None = None
         # Workers that registered here leave with the connection.
@@ -252,9 +253,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if onlooker is not None:
                 onlooker.tell("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.book, self.door.orphans, now_ms)
-        self._rest = b""
-        self._more = BytesWriter()
-        self._have = 0
+        self._rest, self._more, self._have = b"", BytesWriter(), 0
         self.let_go()
         if self.is_counted:
             self.door.sessions_count -= 1
@@ -274,15 +273,14 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         return self._have if self._have >= self._need else 0
 
     def held_size(self) -> i64:
-        """Return how much came of a frame, or was sent ahead."""
-        return self._have
+        """Return how much came of a frame, was sent ahead, or belongs to the command that runs."""
+        return self._have + self._busy_size
 
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
         """Refuse a frame that is not all here, and close: its rest would be taken for others."""
         self.refuse(b"", MEMORY_FULL)
         self.is_finished = True
-        self._rest, self._more = b"", BytesWriter()
-        self._have = 0
+        self._rest, self._more, self._have = b"", BytesWriter(), 0
 
     def doing(self) -> str:
         """Return the command that runs."""
@@ -349,6 +347,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def _look_through(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
         """Run the command of a long frame once that is known to be well-formed."""
         looking = Looking(data, at, end)
+        self._busy_size = end - at
         if self.yard.tasks.begin(looking, self, now_ms):
             self._run_long(looking, now_ms)
         else:
@@ -360,6 +359,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self._run_command(fields, now_ms)
         else:
             self._refuse_no_command(now_ms, is_message=looking.is_whole())
+        if self._long is None:
+            self._busy_size = 0
 
     def _run_command(self, fields: Fields, now_ms: i64) -> None:
         self.changes_before = self.yard.changes()
@@ -451,6 +452,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         long = self._long
         assert long is not None
         self._long = None
+        self._busy_size = 0
         if refusal is None:
             self._answer_request(long.request, long.tell())
         else:

@@ -225,7 +225,6 @@ def write(door: TopicsDoor, call: Call) -> None:
 
 def _write_read(door: TopicsDoor, call: Call, reading: Reading, *, has_seqs: bool) -> None:
     """Write what was read over several turns."""
-    call.request.body = b""
     given = reading.given
     assert given is not None
     _write_fields(door, call, reading.fields(), given, has_seqs=has_seqs)

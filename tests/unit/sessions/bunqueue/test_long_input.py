@@ -77,6 +77,20 @@ def test_what_comes_behind_a_long_frame_waits_for_it() -> None:
     assert client.hear(count) == {"ok": True, "count": 1}
 
 
+def test_a_long_frame_is_counted_as_held_until_its_command_is_answered() -> None:
+    site, client = slow_client()
+    jobs = [{"data": [1] * 200} for _ in range(2000)]
+    number = client.send("PUSHB", queue="q", jobs=jobs)
+    while client.hear(number) is None:
+        assert client.session.held_size() > 2000 * 200
+        site.slice()
+    assert client.session.held_size() == 0
+    client.send("PUSH", queue="q", data=[1] * MANY)
+    assert client.session.held_size() > MANY
+    turns_to_end(site)
+    assert client.session.held_size() == 0
+
+
 def test_who_leaves_while_a_frame_is_looked_through_costs_nothing_more() -> None:
     site, client = slow_client()
     client.send("PUSH", queue="q", data=[1] * MANY)
