@@ -256,8 +256,8 @@ def consumers(queue: Queue) -> dict[bytes, int]:
             count = 0
         by_terms[lease.terms] = count + 1
     found: dict[bytes, int] = {}
-    for terms, count in by_terms.items():
-        found[names[terms]] = found.get(names[terms], 0) + count
+    for terms, number in by_terms.items():
+        found[names[terms]] = found.get(names[terms], 0) + number
     return found
 
 
