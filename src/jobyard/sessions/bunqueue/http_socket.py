@@ -230,7 +230,8 @@ class Socket(Peer, Talk, Audience, Starter):
         while True:
             data = unsaid[0]
             end = min(at + left, len(data))
-            frame.append(data[at:end])
+            # A slice is a copy, also where it is all.
+            frame.append(data[at:end] if at > 0 or end < len(data) else data)
             left -= end - at
             at = end
             if at == len(data):
