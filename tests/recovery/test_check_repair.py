@@ -219,6 +219,8 @@ def test_repair_of_a_missing_file_serves_the_rest(tmp_path: Path, which: int) ->
     code, text = repaired(tmp_path)
     assert code == 0, text
     assert "14 jobs can be served" in text
+    assert f"{path.name} is missing: what it held of batches " in text
+    assert ", up to 7 jobs put there\n" in text
     lost = range(which * 7 + 1, which * 7 + 8)
     assert serve(tmp_path) == {key: facts for key, facts in state.items() if key not in lost}
 

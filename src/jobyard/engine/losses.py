@@ -8,12 +8,14 @@ from typing import Final
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.routers import find_source
 from jobyard.engine.yard import Yard
+from jobyard.journal.holes import Hole
 from jobyard.model.entry import ROUTER
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.router import Router, decode_router
 
 # How many lines are told of one kind.
 LINES_SHOWN: Final = 20
+UNKNOWN_JOBS: Final = "how many jobs that was is not known"
 
 
 def lost_bodies(yard: Yard) -> list[str]:
@@ -28,6 +30,26 @@ def lost_bodies(yard: Yard) -> list[str]:
         if job.size > INLINE_BODY_MAX and yard.bodies.fetch(job) is None
     ]
     return first_of(lines, "jobs with a damaged body")
+
+
+def hole_text(yard: Yard, hole: Hole, known: set[int]) -> str:
+    """Return how much is lost at most; `known` are ids of jobs of which it is known what became."""
+    batches = f"batches {hole.first_batch} to {hole.last_batch}"
+    if hole.first_batch == hole.last_batch:
+        batches = f"batch {hole.first_batch}"
+    text = f"what it held of {batches} is lost"
+    if hole.records_max >= 0:
+        text += f", up to {hole.records_max} records"
+    if hole.last_id == 0 or not hole.is_hot:
+        is_bound = hole.records_max >= 0
+        return f"{text}, at most as many jobs" if is_bound else f"{text}; {UNKNOWN_JOBS}"
+    first, last = int(hole.first_id), int(hole.last_id)
+    there = {number for number in known if first <= number < last}
+    there |= {int(job.id) for job in yard.jobs.all() if first <= job.id < last}
+    jobs = max(0, last - first - len(there))
+    if hole.records_max >= 0:
+        jobs = min(jobs, int(hole.records_max))
+    return f"{text}, up to {_jobs(jobs)} put there"
 
 
 def log_losses(gaps: Gaps) -> list[str]:

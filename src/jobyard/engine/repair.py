@@ -11,8 +11,10 @@ from mypy_extensions import i64
 
 from jobyard.engine.gaps import Gaps
 from jobyard.engine.losses import (
+    UNKNOWN_JOBS,
     default_options,
     first_of,
+    hole_text,
     log_losses,
     lost_bodies,
     stopped_routers,
@@ -23,6 +25,7 @@ from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal import newest
 from jobyard.journal.batches import FIRST_SEGMENT_SIZE
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.holes import Around
 from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery, newest_durable
@@ -159,14 +162,16 @@ class _Repair:
                     self._out.write(f"{segment.name} at offset {offset}: a long body is damaged\n")
                 if damaged:
                     self._replace(segment.name, loses_records=False)
+        # Before anything is appended: it would not leave room for the numbers of what is lost.
+        holes = self._holes(yard, gaps)
         if gaps.are_any():
             yard = new_yard(storage)
             open_yard(yard, storage, self._now_ms, fills_gaps=True)
             yard.journal.close()
         finish_repair(storage)
-        self._tell(yard, gaps)
+        self._tell(yard, gaps, holes)
 
-    def _tell(self, yard: Yard, gaps: Gaps) -> None:
+    def _tell(self, yard: Yard, gaps: Gaps, holes: list[str]) -> None:
         """Tell what was lost, what may be back, and what there is."""
         out = self._out
         salvages = self._salvages.values()
@@ -180,6 +185,7 @@ class _Repair:
         lost_bytes = sum(one.lost_bytes for one in salvages)
         if lost_bytes:
             out.write(f"{lost_bytes} bytes of records could not be read\n")
+        out.writelines(f"{line}\n" for line in holes)
         out.write(self._losses(yard, gaps))
         back = {job_id for one in salvages for job_id in one.back_jobs}
         back = {job_id for job_id in back if yard.jobs.get(job_id) is not None}
@@ -206,6 +212,24 @@ class _Repair:
             text += f"up to {older_max} jobs may have an older body: what replaced it is lost\n"
         return text
 
+    def _holes(self, yard: Yard, gaps: Gaps) -> list[str]:
+        """Return how much may have been in files that are missing or cut short."""
+        short = [one for one in self._salvages.values() if one.is_missing or one.is_cut]
+        if not short:
+            return []
+        lines: list[str] = []
+        around = Around(self._storage)
+        newest_batch = newest_durable(self._storage)
+        for one in sorted(short, key=_name_of):
+            hole = around.hole(one.name, newest_batch, is_missing=one.is_missing)
+            what = f"{one.name} is {'missing' if one.is_missing else 'cut short'}"
+            if hole is not None:
+                known = around.put_ids(hole) | gaps.killed
+                lines.append(f"{what}: {hole_text(yard, hole, known)}")
+            elif one.is_missing:
+                lines.append(f"{what}: all it held is lost; {UNKNOWN_JOBS}")
+        return lines
+
     def _losses(self, yard: Yard, gaps: Gaps) -> str:
         """Return the jobs that are lost, by queue where that is known."""
         names = {queue.number: name for name, queue in yard.queues.items()}
@@ -219,6 +243,10 @@ class _Repair:
             where = f" of queue {name}" if name else ""
             text += f"lost {len(ids)} job{'s' if len(ids) > 1 else ''}{where}: {_listed(ids)}\n"
         return text
+
+
+def _name_of(salvage: "Salvage") -> str:
+    return salvage.name
 
 
 def _listed(ids: list[int]) -> str:

@@ -69,6 +69,7 @@ def repair_segment(
     salvage = Salvage(name)
     names = storage.names()
     salvage.source = name if name in names else _last_aside(names, name)
+    salvage.is_missing = not salvage.source
     data = _Replacement(storage, salvage).encode(newest)
     fresh = name + REPAIRED_TAIL
     storage.create(fresh, len(data))
@@ -144,6 +145,7 @@ class _Replacement:
         """Read batch after batch; behind one that cannot be read, look for the next."""
         old = self._old
         salvage = self._salvage
+        salvage.is_cut = True
         reader = Reader(self._storage, old)
         while reader.offset + SEAL_SIZE <= old.size:
             offset = reader.offset
@@ -156,6 +158,7 @@ class _Replacement:
             salvage.next_id = max(salvage.next_id, head.next_id)
             if head.magic == SEAL_MAGIC:
                 salvage.note_ids(b"", head)
+                salvage.is_cut = False
                 return
             batch = read_around(self._storage, old.name, offset, head.total_size())
             part2_at: i64 = BATCH_HEADER_SIZE + head.part1_size
@@ -173,6 +176,7 @@ class _Replacement:
             if wreck.head.magic != SEAL_MAGIC:
                 self._add(wreck.head, wreck.records, wreck.part2)
                 return wreck.head
+            salvage.is_cut = False
             return None
         found = reader.find_batch(offset + 1)
         if found < 0:

@@ -58,6 +58,9 @@ class Salvage:
         self.name = name
         # The file that was read; empty if there was none.
         self.source: str = ""
+        # Whether there was no file at all, or one without a readable end.
+        self.is_missing: bool = False
+        self.is_cut: bool = False
         # Where the damaged file is now, if this repair moved it.
         self.kept: str = ""
         self.batches_count: i64 = 0
@@ -80,6 +83,8 @@ class Salvage:
 
     def add(self, earlier: "Salvage") -> None:
         """Count what an earlier repair of the same segment lost too."""
+        self.is_missing = self.is_missing or earlier.is_missing
+        self.is_cut = self.is_cut or earlier.is_cut
         self.corrected += earlier.corrected
         self.lost_bytes += earlier.lost_bytes
         self.lost_jobs.update(earlier.lost_jobs)

@@ -1,0 +1,91 @@
+"""How much a repair says is lost with a segment that is missing or cut short."""
+
+import io
+import re
+
+import pytest
+
+from jobyard.engine.repair import repair_storage
+from jobyard.journal.segment import segment_number
+from tests.support.flips import SEGMENT, Journal
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import NOW_MS, OpenYard, snapshot
+
+TOLD = re.compile(
+    r"^(\d+\.journal) is (missing|cut short): (?:what|all) it held(?: of batch(?:es)? [\d to]+)? "
+    r"is lost(?:, up to (\d+) records)?"
+    r"(?:, up to (\d+) jobs? put there|, at most as many jobs"
+    r"|; how many jobs that was is not known)$",
+    re.MULTILINE,
+)
+
+
+def mended(storage: MemoryStorage, now_ms: int = NOW_MS) -> str:
+    out = io.StringIO()
+    assert repair_storage(storage, "data", now_ms, out), out.getvalue()
+    return out.getvalue()
+
+
+def thirty_jobs(*, ids_ahead: bool = False) -> MemoryStorage:
+    storage = MemoryStorage()
+    for _ in range(3):
+        site = OpenYard(storage, NOW_MS, segment_size=SEGMENT, ids_ahead=ids_ahead)
+        for _ in range(10):
+            site.put(b"job" * 20)
+            site.commit()
+        site.journal.append_clean()
+        site.journal.close()
+    return storage.killed()
+
+
+def segments(storage: MemoryStorage) -> list[str]:
+    return sorted(name for name in storage.names() if segment_number(name) > 0)
+
+
+@pytest.mark.parametrize("ids_ahead", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_missing_segment_is_told_with_how_much_it_held(which: int, *, ids_ahead: bool) -> None:
+    storage = thirty_jobs(ids_ahead=ids_ahead)
+    name = segments(storage)[which]
+    storage.unlink(name)
+    text = mended(storage)
+    found = TOLD.search(text)
+    assert found, text
+    assert found.group(1, 2) == (name, "missing")
+    # With ten jobs went the name of their queue or not, and what a boot begins and ends with.
+    assert 10 <= int(found.group(4)) <= int(found.group(3)) <= 14
+    assert "20 jobs can be served" in text
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_segment_cut_short_is_told_with_how_much_is_lost(which: int) -> None:
+    storage = thirty_jobs()
+    name = segments(storage)[which]
+    storage.truncate(name, 1200)
+    storage.sync(name)
+    text = mended(storage)
+    found = TOLD.search(text)
+    assert found, text
+    assert found.group(1, 2) == (name, "cut short")
+    served = re.search(r"^(\d+) jobs can be served", text, re.MULTILINE)
+    assert served
+    lost = 30 - int(served.group(1))
+    assert 0 < lost <= int(found.group(4)) <= lost + 1
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_what_is_told_is_never_too_little(seed: int) -> None:
+    journal = Journal(seed)
+    told_count = 0
+    for name in journal.segments():
+        storage = journal.storage.killed()
+        storage.unlink(name)
+        text = mended(storage, journal.now_ms)
+        site = OpenYard(storage, journal.now_ms, segment_size=SEGMENT, budget=0)
+        lost = journal.jobs - {key for key in snapshot(site.yard) if isinstance(key, int)}
+        for found in TOLD.finditer(text):
+            told_count += 1
+            if found.group(3) is not None:
+                assert len(lost) <= int(found.group(3)), text
+        assert not lost or TOLD.search(text), text
+    assert told_count > 0
