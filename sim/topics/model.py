@@ -102,6 +102,8 @@ class TopicsModel(Topics):
         known = log or queue
         if known is not None and known.config.type != config.type:
             raise Refusal(409, "topic_exists_incompatible")
+        if config.letters in self.queues:
+            raise Refusal(409, "topic_exists_incompatible")
         if log is not None:
             log.configure(config, self.now)
             self._tell(log)
