@@ -444,7 +444,10 @@ class World:
 
         `opened` is the batch that was open before the yard acted.
         """
-        self.boot.finish_tasks(self.now_ms())
+        while self.boot.finish_tasks(self.now_ms()):
+            # What was sent behind a long command is served once that has ended.
+            for connection in acting:
+                connection.session.resume(self.now_ms())
         self._note_refusals()
         stirred = list(self.boot.stirred)
         self.boot.stirred.clear()
