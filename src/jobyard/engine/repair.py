@@ -181,11 +181,11 @@ class _Repair:
         named = [f"named {queue.name}: its old name is lost" for queue in gaps.queues]
         lines = first_of(named, "queues whose names are lost")
         lines += log_losses(gaps) + stopped_routers(yard, gaps) + default_options(yard, gaps)
-        out.writelines(f"{line}\n" for line in lines)
+        out.writelines([f"{line}\n" for line in lines])
         lost_bytes = sum(one.lost_bytes for one in salvages)
         if lost_bytes:
             out.write(f"{lost_bytes} bytes of records could not be read\n")
-        out.writelines(f"{line}\n" for line in holes)
+        out.writelines([f"{line}\n" for line in holes])
         out.write(self._losses(yard, gaps))
         back = {job_id for one in salvages for job_id in one.back_jobs}
         back = {job_id for job_id in back if yard.jobs.get(job_id) is not None}
@@ -195,7 +195,7 @@ class _Repair:
         if back_max:
             out.write(f"up to {back_max} finished jobs may be back: what ended them is lost\n")
         out.write(self._older(yard))
-        out.writelines(f"{line}\n" for line in lost_bodies(yard))
+        out.writelines([f"{line}\n" for line in lost_bodies(yard)])
         out.write(f"{yard.jobs.count} jobs can be served\n")
 
     def _older(self, yard: Yard) -> str:
