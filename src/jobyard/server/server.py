@@ -59,9 +59,10 @@ M_MMAP_THRESHOLD: Final = -3
 # What a stop waits for clients to take their last answers.
 STOP_WAIT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
-# Collections find little: jobs leave no cycles. Rare ones keep a burst of puts from paying for it,
-# but the first number is also what one looks at: 100,000 objects would take ten milliseconds.
-GC_THRESHOLDS: Final = (30_000, 170, 1000)
+# Only young objects are looked through for cycles, some at a time: older ones are jobs, queues and
+# sessions, which leave none, and a look at all of them takes hundreds of milliseconds. Often, and once
+# a second in any case, so that a list is no longer young when it has a million entries.
+GC_THRESHOLDS: Final = (700, 1 << 30, 1 << 30)
 
 
 def run(config: Config) -> int:
@@ -324,6 +325,7 @@ class Server:
 
     def _look_around(self) -> None:
         """Once a second: follow the wall clock, and tell what an operator should know."""
+        gc.collect(0)
         self._correct_wall()
         if self._committer is not None:
             self._committer.look()
