@@ -77,7 +77,7 @@ class Gaps:
             raise JournalDamaged(UNFINISHED, 0, _INTERRUPTED)
 
     def _fill(self, yard: Yard, queues: dict[int, Queue]) -> None:
-        taken = {queue.name for queue in queues.values()}
+        taken = {queue.name for queue in queues.values()} | _topic_names(yard)
         self.queues += _namesakes(yard)
         for queue in self.queues:
             queue.name = _free_name(queue.number, taken)
@@ -90,8 +90,7 @@ class Gaps:
 
     def name_logs(self, yard: Yard, logs: list[LogTopic], now_ms: i64) -> None:
         """Give names to those of all logs that have records and lost theirs."""
-        taken = {log.name for log in logs} | set(yard.queues)
-        taken |= {key.decode() for kind, key in yard.journal.entries if kind == CONFIG}
+        taken = {log.name for log in logs} | set(yard.queues) | _topic_names(yard)
         for log in logs:
             if log.name:
                 continue
@@ -130,6 +129,11 @@ class Gaps:
                 journal.set_entry(CONFIG, log.name.encode(), log.config.encode())
             except YardFull as error:
                 raise StorageFull(f"the settings of {log.name}") from error
+
+
+def _topic_names(yard: Yard) -> set[str]:
+    """Return all names that settings of a topic are known for, also those that were dropped."""
+    return {key.decode() for kind, key in yard.journal.entries if kind == CONFIG}
 
 
 def _free_name(number: i64, taken: set[str]) -> str:
