@@ -60,8 +60,8 @@ M_MMAP_THRESHOLD: Final = -3
 STOP_WAIT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
 # Only young objects are looked through for cycles, some at a time: older ones are jobs, queues and
-# sessions, which leave none, and a look at all of them takes hundreds of milliseconds. Often, and once
-# a second in any case, so that a list is no longer young when it has a million entries.
+# sessions, which leave none, and a look at all of them takes hundreds of milliseconds. Often, and
+# once a second in any case, so that a list is no longer young when it has a million entries.
 GC_THRESHOLDS: Final = (700, 1 << 30, 1 << 30)
 
 

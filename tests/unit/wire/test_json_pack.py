@@ -64,7 +64,7 @@ BAD = [
     b'{"a":1]',
     b"1 2",
     b"[1]]",
-    b"tru",
+    b"t",
     b"nul",
     b"NaN",
     b"Infinity",
