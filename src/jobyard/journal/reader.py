@@ -47,6 +47,10 @@ class Reader:
         self.at: i64 = 0
         # Where the disk could not read something that was needed; -1 if it could.
         self.failed_at: i64 = -1
+        # What headers say of all before them whose own records are torn: a batch that was durable
+        # then, and an id that was not given yet.
+        self.told_durable: i64 = 0
+        self.told_id: i64 = 0
 
     def _need(self, offset: i64, size: i64) -> i64:
         """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
@@ -109,9 +113,11 @@ class Reader:
         summed = end - head.sums_size if head.sums_size > 0 else body
         if crc32(view[summed:end], crc) != head.crc:
             return False
-        if head.sums_size == 0:
+        if head.sums_size == 0 or find_bad(self.data, body, start, head.records_size) < 0:
             return True
-        return find_bad(self.data, body, start, head.records_size) < 0
+        self.told_durable = max(self.told_durable, head.durable)
+        self.told_id = max(self.told_id, head.next_id)
+        return False
 
     def next(self) -> BatchHead | None:
         """Return the next whole batch or seal and step over it."""
