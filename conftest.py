@@ -5,6 +5,7 @@ sources are tested, whatever the environment would import by itself. A run on a 
 not what its folder says, or on a stale one, is refused.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,16 @@ from tools.compiled_build import CompiledCopy  # noqa: E402
 # A busy machine is no failure, and what CI finds must be found again on the next run.
 settings.register_profile("jobyard", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("jobyard")
+
+
+COLLECTED_AT = gc.get_threshold()
+
+
+def pytest_runtest_teardown() -> None:
+    """Have garbage collected again if a server in this process asked for less."""
+    if gc.get_threshold() != COLLECTED_AT:
+        gc.set_threshold(*COLLECTED_AT)
+        gc.unfreeze()
 
 
 def pytest_configure() -> None:
