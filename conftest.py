@@ -7,6 +7,7 @@ not what its folder says, or on a stale one, is refused.
 
 import gc
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -36,14 +37,26 @@ settings.register_profile("jobyard", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("jobyard")
 
 
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+
+
 COLLECTED_AT = gc.get_threshold()
+# What yards of tests may leave behind: few objects, of which some hold megabytes.
+GARBAGE_MAX = 256 << 20
+resident_at_least = resident_bytes()
 
 
 def pytest_runtest_teardown() -> None:
-    """Have garbage collected again if a server in this process asked for less."""
+    """Have garbage collected, also after a server in this process asked for less."""
+    global resident_at_least  # noqa: PLW0603  hooks have nothing else to remember by
     if gc.get_threshold() != COLLECTED_AT:
         gc.set_threshold(*COLLECTED_AT)
         gc.unfreeze()
+    if resident_bytes() > resident_at_least + GARBAGE_MAX:
+        gc.collect()
+        resident_at_least = resident_bytes()
 
 
 def pytest_configure() -> None:
