@@ -75,7 +75,9 @@ def repair_segment(
     storage.create(fresh, len(data))
     storage.write(fresh, 0, data)
     storage.sync(fresh)
-    if loses_records and UNFINISHED not in names:
+    # Where bits were put right and nothing else is wrong, there is nothing to bring back.
+    is_put_right = salvage.corrected and salvage.lost_bytes == 0 and newest == 0
+    if loses_records and not is_put_right and UNFINISHED not in names:
         storage.create(UNFINISHED, len(_UNFINISHED_TEXT))
         storage.write(UNFINISHED, 0, _UNFINISHED_TEXT)
     # Its name must be safe before the damaged file loses its own.
