@@ -393,7 +393,7 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     if config.ttl_ms > 0:
         before_ms: i64 = now_ms - config.ttl_ms
         if log.earliest_at_ms() < before_ms:
-            bound = _trim_bound(log)
+            bound = log.floor_of_first(TRIM_ROWS)
             floor = log.floor_before(before_ms, bound)
             log.is_late = floor >= bound
             _let_go(yard, log, log.cap_floor, floor)
@@ -404,16 +404,10 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     if over_count > 0 or over_size > 0:
         floor = log.floor_without(over_count, over_size)
         if floor - log.earliest_seq > TRIM_ROWS:
-            bound = _trim_bound(log)
+            bound = log.floor_of_first(TRIM_ROWS)
             log.is_late = log.is_late or floor > bound
             floor = min(floor, bound)
         _let_go(yard, log, floor, log.ttl_floor)
-
-
-def _trim_bound(log: LogTopic) -> i64:
-    """Return the seq below which the records lie that may go at once."""
-    # There are gaps: a start leaves one behind the newest record, and so do those deleted.
-    return log.floor_without(TRIM_ROWS, 0) if log.count > TRIM_ROWS else log.next_seq + 1
 
 
 def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:

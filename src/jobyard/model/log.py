@@ -392,6 +392,13 @@ class LogTopic:
                 slot = next_alive(chunk, slot + 1)
         return floor
 
+    def floor_of_first(self, count: i64) -> i64:
+        """Return below which seq the first `count` records lie, or one above all.
+
+        Not so far behind the first as they are many: seqs have gaps.
+        """
+        return self.floor_without(count, 0) if self.count > count else self.next_seq + 1
+
     def floor_before(self, at_ms: i64, bound: i64) -> i64:
         """Return the seq below which the records lie that came before `at_ms`, or `bound`."""
         floor = self.earliest_seq
