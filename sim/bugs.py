@@ -168,8 +168,8 @@ BUGS: Final[dict[str, Bug]] = {
             ),
             Change(
                 "jobyard.journal.reader",
-                "head.records_size) < 0\n",
-                "head.records_size) < 1 << 40\n",
+                "head.records_size) < 0:\n",
+                "head.records_size) < 1 << 40:\n",
             ),
         ),
     ),

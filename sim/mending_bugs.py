@@ -90,7 +90,13 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
     "sums-unchecked": (
         "records are not held against the sums behind them",
         _REPAIR | {"AssertionError", "KeyError", "IndexError", "ValueError", "OverflowError"},
-        (("jobyard.journal.reader", "head.records_size) < 0\n", "head.records_size) < 1 << 40\n"),),
+        (
+            (
+                "jobyard.journal.reader",
+                "head.records_size) < 0:\n",
+                "head.records_size) < 1 << 40:\n",
+            ),
+        ),
         "World",
     ),
     "bit-not-corrected": (
