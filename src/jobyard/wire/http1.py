@@ -14,7 +14,6 @@ import re
 from typing import Final, final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import Refused
@@ -28,6 +27,7 @@ from jobyard.wire.http1_write import (
     response_head,
     stream_head,
 )
+from jobyard.wire.long_input import LongInput
 
 # The whole of HTTP/1 for sessions, wherever it is written.
 __all__ = [
@@ -150,7 +150,7 @@ class HttpReader:
         # Of the body: bytes of it, or of the present chunk, that have not come.
         self._left: i64 = 0
         self._is_body_parsed = False
-        self._body = BytesWriter()
+        self._body = LongInput()
         self._extensions_size: i64 = 0
         self._trailers_size: i64 = 0
         # The host and the line found good last: a connection names the same host in every request,
@@ -168,7 +168,7 @@ class HttpReader:
     def bound_body(self, most: i64) -> bool:
         """Take no more than so much of the body that is coming; False if it is to be longer."""
         self._chunks_max = min(most, self._body_max)
-        return self._state != _BODY or len(self._body) + self._left <= most
+        return self._state != _BODY or self._body.size + self._left <= most
 
     def unfinished(self) -> HttpRequest | None:
         """Return the request whose body is coming; it has none yet."""
@@ -199,7 +199,7 @@ class HttpReader:
         is_head = self._state == _HEAD
         self.is_in_head = is_head and (self._request is not None or len(self._data) > 0)
         self.is_in_body = _BODY <= self._state <= _TRAILER
-        self.held_bytes = len(self._data) + len(self._body)
+        self.held_bytes = len(self._data) + self._body.size
 
     def forget(self) -> None:
         """Let go of everything that came: nothing of it is served any more."""
@@ -213,7 +213,7 @@ class HttpReader:
         self._state = state
         self._at = len(self._data)
         self._request = None
-        self._body = BytesWriter()
+        self._body.clear()
         self.wants_continue = False
 
     def _read_part(self) -> bool:
@@ -399,12 +399,12 @@ class HttpReader:
         self._at = at + size
         self._left -= size
         if self._left > 0:
-            self._body.write(piece)
+            self._body.append(piece)
             return False
-        if len(self._body) == 0:
+        if self._body.size == 0:
             self._finish(piece)
         else:
-            self._body.write(piece)
+            self._body.append(piece)
             self._finish_body()
         return True
 
@@ -429,7 +429,7 @@ class HttpReader:
         if len(digits.lstrip(b"0")) > 15:
             raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
         size: i64 = int(digits, 16)
-        if size > self._chunks_max - len(self._body):
+        if size > self._chunks_max - self._body.size:
             raise BadHttp(413, f"a body may have at most {self._chunks_max} bytes")
         self._at = end + 1
         self._left = size
@@ -439,7 +439,7 @@ class HttpReader:
     def _read_chunk(self) -> bool:
         at = self._at
         size = min(self._left, len(self._data) - at)
-        self._body.write(self._data[at : at + size])
+        self._body.append(self._data[at : at + size])
         self._at = at + size
         self._left -= size
         if self._left > 0:
@@ -479,8 +479,7 @@ class HttpReader:
         return True
 
     def _finish_body(self) -> None:
-        body = self._body.getvalue()
-        self._body = BytesWriter()
+        body = self._body.take()
         self._extensions_size, self._trailers_size = 0, 0
         self._chunks_max = self._body_max
         self._finish(body)

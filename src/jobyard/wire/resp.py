@@ -17,6 +17,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
+from jobyard.wire.long_input import LongInput
+
 # No line that holds a length is longer, sign, digits and all.
 LENGTH_LINE_MAX: Final = 32
 # The least an argument takes: `$0`, nothing, and two ends of lines.
@@ -161,9 +163,9 @@ class RespReader:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._data: bytes = b""
-        # In its place while a command is too short to be read on, in a block that is given back
-        # as one; and how much there is of either from `_start` on.
-        self._more = BytesWriter()
+        # In its place while a command is too short to be read on; and how much there is of either
+        # from `_start` on.
+        self._more = LongInput()
         self._have: i64 = 0
         # Less than this is no use: the next command cannot be whole.
         self._need: i64 = 1
@@ -182,8 +184,8 @@ class RespReader:
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         self._have += len(data)
-        if len(self._more) > 0:
-            self._more.write(data)
+        if self._more.size > 0:
+            self._more.append(data)
             return
         start = self._start
         if start == len(self._data):
@@ -195,15 +197,15 @@ class RespReader:
             if self._have >= self._need:
                 self._data = rest + data
             else:
-                self._more.write(rest)
-                self._more.write(data)
+                self._more.append(rest)
+                self._more.append(data)
                 self._data = b""
         self._start = 0
 
     def forget(self) -> None:
         """Let go of all input: no more comes."""
         self._data = b""
-        self._more = BytesWriter()
+        self._more.clear()
         self._have = 0
         self._need = 1
         self._start = 0
@@ -234,9 +236,8 @@ class RespReader:
     def next(self) -> Command | None:
         """Return the next command, or None until more of it has come; raise BadResp."""
         while self._have >= self._need:
-            if len(self._more) > 0:
-                self._data = self._more.getvalue()
-                self._more = BytesWriter()
+            if self._more.size > 0:
+                self._data = self._more.take()
             if self._left > 0:
                 return self._arguments()
             if self._data[self._at] == 42:

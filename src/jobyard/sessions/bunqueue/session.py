@@ -9,7 +9,6 @@ whose work is long are not begun before that has ended.
 from collections.abc import Callable
 from typing import Final, final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.bus import Event, Listener
@@ -37,6 +36,7 @@ from jobyard.sessions.bunqueue.frames import (
 from jobyard.sessions.bunqueue.long import frame_of, is_long
 from jobyard.sessions.bunqueue.request import Pull, Request
 from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
+from jobyard.wire.long_input import LongInput
 from jobyard.wire.msgpack import KIND_INTEGER
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import (
@@ -96,9 +96,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         # The queue named last: a client names the same one over and over.
         self._queue_name: bytes = _NO_NAME
         self._queue_text: str = ""
-        # Input that was not run: one piece, or many in a block of their own, given back as one.
+        # Input that was not run: one piece, or many.
         self._rest: bytes = b""
-        self._more = BytesWriter()
+        self._more = LongInput()
         self._have: i64 = 0
         self._need: i64 = 4
         self._heard_ms: i64 = 0
@@ -165,9 +165,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def _hold(self, data: bytes) -> None:
         """Keep one more piece of a frame; it is put together once all of it is here."""
         if self._rest:
-            self._more.write(self._rest)
+            self._more.append(self._rest)
             self._rest = b""
-        self._more.write(data)
+        self._more.append(data)
 
     def _joined(self, data: bytes) -> bytes:
         """Return what was kept with the last piece behind it."""
@@ -175,10 +175,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if rest:
             self._rest = b""
             return rest + data
-        self._more.write(data)
-        whole = self._more.getvalue()
-        self._more = BytesWriter()
-        return whole
+        self._more.append(data)
+        return self._more.take()
 
     def _expect_more(self) -> None:
         """See that a frame of which no more comes is given up."""
@@ -253,7 +251,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if onlooker is not None:
                 onlooker.tell("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.book, self.door.orphans, now_ms)
-        self._rest, self._more, self._have = b"", BytesWriter(), 0
+        self._rest, self._have = b"", 0
+        self._more.clear()
         self.let_go()
         if self.is_counted:
             self.door.sessions_count -= 1
@@ -280,7 +279,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         """Refuse a frame that is not all here, and close: its rest would be taken for others."""
         self.refuse(b"", MEMORY_FULL)
         self.is_finished = True
-        self._rest, self._more, self._have = b"", BytesWriter(), 0
+        self._rest, self._have = b"", 0
+        self._more.clear()
 
     def doing(self) -> str:
         """Return the command that runs."""
