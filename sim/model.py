@@ -398,7 +398,7 @@ class Model:
         self._say_list(client, [tube.name for tube in client.watched])
 
     def _list_tube_used(self, client: Client, _: Command) -> None:
-        client.say(b"USING " + client.used.name.encode() + b"\r\n", self.records.waited)
+        client.say(b"USING " + client.used.name.encode() + b"\r\n", 0)
 
     def _stats(self, client: Client, _: Command) -> None:
         client.say_facts(statistics.of_server(self), self.records.certain)

@@ -438,7 +438,7 @@ class BeanstalkSession(Session, Holder, Starter):
             self._say_yaml(statistics.list_of(self._watched.queues))
         else:
             assert code == words.LIST_TUBE_USED
-            self._say(b"USING " + self._used.name.encode() + CRLF)
+            self.write_own(b"USING " + self._used.name.encode() + CRLF)
 
     def _with_number(self, code: int, rest: bytes, now_ms: i64) -> None:
         """Run a command whose argument begins with a number."""

@@ -404,6 +404,9 @@ def test_an_answer_waits_for_the_records_it_discloses_and_no_more() -> None:
     assert writer.session.awaits == journal.open_number
     reader.say(b"peek 1\r\n")
     assert reader.session.awaits == journal.open_number
+    asker = site.connect()
+    asker.say(b"list-tube-used\r\n")
+    assert asker.session.awaits <= journal.durable, "it tells of nobody but the asker"
     site.commit()
     fresh = site.connect()
     fresh.say(b"reserve\r\n")
