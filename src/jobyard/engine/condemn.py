@@ -28,10 +28,13 @@ from jobyard.model.item import Item
 from jobyard.model.job import GONE, Job
 from jobyard.model.line import Line
 from jobyard.model.queue import Queue
+from jobyard.model.roster import Roster
 from jobyard.model.rules import Rules
 
 # Above every id.
 _ALL: Final = 1 << 62
+# Entries of a roster that are forgotten for one unit of work.
+_UNLOADED_PER_UNIT: Final = 64
 
 
 @final
@@ -111,11 +114,12 @@ def condemn(yard: Yard, queue: Queue) -> None:
     grave.endings = queue.endings
     queue.number = 0
     queue.segment = 0
+    roster = queue.roster
     _change_lines(queue, grave)
     _count(yard, grave, -1)
     if journal.is_on:
         yard.condemned[int(grave.number)] = grave
-    yard.tasks.follow(Freeing(yard, grave))
+    yard.tasks.follow(Freeing(yard, grave, roster))
 
 
 def _count(yard: Yard, grave: Queue, by: i64) -> None:
@@ -170,14 +174,16 @@ def _rules_without_jobs(rules: Rules) -> Rules:
 class Freeing(Task):
     """Removes what is left of jobs that are gone for everybody else."""
 
-    def __init__(self, yard: Yard, grave: Queue) -> None:
+    def __init__(self, yard: Yard, grave: Queue, roster: Roster | None) -> None:
         super().__init__()
         self._yard = yard
         self._grave = grave
+        # Nobody looks there for a job any more.
+        self._roster = roster
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Free some."""
-        done: i64 = 0
+        done = self._unload(most)
         grave = self._grave
         while done < most:
             job = _last_job(grave)
@@ -187,6 +193,16 @@ class Freeing(Task):
             job.queue = grave
             self._free(job, now_ms)
             done += REMOVAL_UNITS
+        return done
+
+    def _unload(self, most: i64) -> i64:
+        """Free some of the roster, until nothing is left of it."""
+        done: i64 = 0
+        while self._roster is not None and done < most:
+            count = self._roster.unload()
+            if count == 0:
+                self._roster = None
+            done += count // _UNLOADED_PER_UNIT
         return done
 
     def _free(self, job: Job, now_ms: i64) -> None:

@@ -119,6 +119,15 @@ class Listing:
         self._news = [job for job in self._news if job.state != GONE]
         self._swept = 0
 
+    def unload(self) -> i64:
+        """Forget some entries for good; return how many, 0 once none is left."""
+        count: i64 = min(len(self._news), _CHUNK)
+        if count > 0:
+            del self._news[-count:]
+        elif self._chunks:
+            count = len(self._chunks.pop().jobs)
+        return count
+
     def seen_seq(self) -> i64:
         """Return the seq up to which all jobs have been looked at."""
         return self._seq
@@ -365,3 +374,12 @@ class Listings:
             self.stream.let_go()
         if self.scheduled is not None:
             self.scheduled.let_go()
+
+    def unload(self) -> i64:
+        """Forget some entries for good; return how many, 0 once none is left."""
+        count: i64 = 0
+        if self.stream is not None:
+            count = self.stream.unload()
+        if count == 0 and self.scheduled is not None:
+            count = self.scheduled.unload()
+        return count

@@ -3,7 +3,7 @@
 from jobyard.engine.clearing import Clearing, RestWork, Revive
 from jobyard.engine.condemn import condemn
 from jobyard.engine.end import bury
-from jobyard.engine.lists import FEW, Choice
+from jobyard.engine.lists import FEW, Choice, roster_of
 from jobyard.engine.queues import hold_user
 from jobyard.model.job import DELAYED, GONE, LEASED, READY
 from jobyard.model.pages import PAGE_SIZE
@@ -134,4 +134,17 @@ def test_jobs_at_rest_of_a_queue_that_others_emptied_at_once_are_left_alone() ->
     finish(site)
     assert work.count == done
     assert site.yard.jobs.count == 0
+    recount(site.yard)
+
+
+def test_the_list_of_the_jobs_of_a_queue_is_freed_over_turns() -> None:
+    site = OpenYard()
+    for _ in range(FEW):
+        site.put()
+    roster = roster_of(site.queue())
+    hold_user(site.queue())
+    condemn(site.yard, site.queue())
+    assert len(roster.after(0, FEW)) == FEW
+    finish(site)
+    assert not roster.unload()
     recount(site.yard)

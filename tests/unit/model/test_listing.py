@@ -4,7 +4,7 @@ from jobyard.model.job import BUNQUEUE, DEAD, GONE, MSGPACK, READY, Job
 from jobyard.model.listing import Listing, Listings
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
-from jobyard.model.roster import Roster
+from jobyard.model.roster import CHUNK, Roster
 
 QUEUE = Queue("q")
 
@@ -203,3 +203,16 @@ def test_an_order_is_made_and_read_in_pieces_while_jobs_move() -> None:
         # Who stood still is found once, in its place.
         told = [job for job in found if job in still]
         assert told == sorted(still, key=lambda job: (job.stamp, job.key), reverse=is_reversed)
+
+
+def test_a_roster_that_nobody_needs_is_forgotten_in_pieces() -> None:
+    site = Site(3000)
+    site.renewed()
+    for job in site.jobs[:1500]:
+        site.move(job, int(job.stamp))
+    forgotten = 0
+    while count := int(site.roster.unload()):
+        assert count <= 2 * CHUNK
+        forgotten += count
+    assert forgotten >= 3000 + 3000 + 1500
+    assert not site.roster.unload()
