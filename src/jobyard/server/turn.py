@@ -5,6 +5,7 @@ that others stirred go on, what was appended is committed, compaction does a sli
 sleeps no longer than `end` says.
 """
 
+import gc
 from collections.abc import Callable
 from typing import final
 
@@ -114,6 +115,7 @@ class Turns:
 
     def _work(self, now_ms: i64) -> None:
         tasks = self.yard.tasks
+        is_long = tasks.count() > 0
         try:
             tasks.go_on(now_ms)
         except Exception as error:
@@ -125,6 +127,10 @@ class Turns:
                 tasks.give_up(Refused("the server failed to do this; its log tells more"), now_ms)
                 return
             raise
+        if is_long:
+            # Long work frees as many objects as it makes, so the collector, which goes by the
+            # difference, would look at those of all its slices together.
+            gc.collect(0)
 
     def _compact(self, now_ms: i64) -> bool:
         compactor = self._compactor

@@ -1,5 +1,7 @@
 """What every turn begins and ends with."""
 
+import gc
+
 import pytest
 
 from jobyard import build
@@ -224,6 +226,37 @@ def test_a_timer_that_fails_and_changes_nothing_stops_nobody() -> None:
     turns.begin(NOW_MS + 5000)
     assert told == ["a timer"]
     assert site.yard.delayed_count == 0
+
+
+class Lasting(Task):
+    """Work that never ends."""
+
+    def step(self, most: int, now_ms: int) -> int:
+        del now_ms
+        return most
+
+
+def test_young_objects_are_looked_at_in_every_turn_of_long_work() -> None:
+    site = OpenYard()
+    turns = Turns(site.yard, None, None)
+    looks: list[int] = []
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looks.append(info["generation"])
+
+    gc.disable()
+    gc.callbacks.append(look)
+    try:
+        turns.end(NOW_MS)
+        assert looks == []
+        site.yard.tasks.follow(Lasting())
+        for _ in range(3):
+            turns.end(NOW_MS)
+    finally:
+        gc.callbacks.remove(look)
+        gc.enable()
+    assert looks == [0, 0, 0]
 
 
 class Stumbling(Task):
