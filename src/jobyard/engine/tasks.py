@@ -60,14 +60,18 @@ class Tasks:
         self.first_units: i64 = FIRST_UNITS
         self._left: i64 = UNITS_PER_TURN
         self._going: list[Task] = []
+        # Those that do nothing before the next turn, and those that wait for its end.
+        self._resting: list[Task] = []
+        self._rested: list[Task] = []
         # The task whose slice is being done, while it is.
         self.running: Task | None = None
         # Since this process began, for tests and figures.
         self.units_done: i64 = 0
+        self.turns_count: i64 = 0
 
     def count(self) -> i64:
         """Return how many tasks are under way."""
-        return len(self._going)
+        return len(self._going) + len(self._resting) + len(self._rested)
 
     def has_units(self, units: i64) -> bool:
         """Tell whether work of so many units may be done at once."""
@@ -98,6 +102,10 @@ class Tasks:
         """Let work nobody waits for go on from the end of this turn."""
         self._going.append(task)
 
+    def rest(self, task: Task) -> None:
+        """Call a task ended at the end of the next turn: who began it lets others go first."""
+        self._resting.append(task)
+
     def leave(self, task: Task) -> None:
         """Tell nobody of the end of a task: who began it has gone. Changes are still made."""
         task.starter = None
@@ -106,6 +114,9 @@ class Tasks:
 
     def go_on(self, now_ms: i64) -> bool:
         """End a turn: do what it has room for, and some in any case; True if work is left."""
+        self.turns_count += 1
+        if self._rested or self._resting:
+            self._wake(now_ms)
         going = self._going
         share = max(1, self.units_per_turn // 4)
         self._left = max(self._left, share)
@@ -118,7 +129,15 @@ class Tasks:
             elif done == 0:
                 self._left -= 1
         self._left = self.units_per_turn
-        return len(going) > 0
+        return self.count() > 0
+
+    def _wake(self, now_ms: i64) -> None:
+        rested = self._rested
+        self._rested = self._resting
+        self._resting = []
+        for task in rested:
+            if task.starter is not None:
+                task.starter.task_ended(task, None, now_ms)
 
     def _step(self, task: Task, most: i64, now_ms: i64) -> i64:
         refusal: Exception | None = None

@@ -20,6 +20,12 @@ REPLIES_ON: Final = 0
 REPLIES_OFF: Final = 1
 REPLIES_SKIP: Final = 2
 
+# What a command takes, and each of its arguments, in nanoseconds or so. Most arguments of a
+# function are options of one job.
+COMMAND_NS: Final = 4000
+ARGUMENT_NS: Final = 1000
+FUNCTION_ARGUMENT_NS: Final = 125
+
 Run = Callable[["Call"], None]
 
 
@@ -89,8 +95,19 @@ class Call:
 class Spec:
     """A command: how many arguments it takes, where its keys stand, what it does."""
 
-    def __init__(self, run: Run, arity: i64, flags: str, keys: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        arity: i64,
+        flags: str,
+        keys: tuple[int, int, int],
+        *,
+        own_ns: i64 = COMMAND_NS,
+        argument_ns: i64 = ARGUMENT_NS,
+    ) -> None:
         self.run = run
+        self._own_ns: i64 = own_ns
+        self._argument_ns: i64 = argument_ns
         # The name included; negative if it is the least.
         self.arity: i64 = arity
         # As COMMAND shows them; "still" is our own: it neither shows nor changes the yard.
@@ -99,6 +116,10 @@ class Spec:
         self.is_open = "no_auth" in self.flags
         # First key, last key (from the end, if negative), step; zeros for none.
         self.keys = keys
+
+    def price_of(self, count: i64) -> i64:
+        """Return about how long so many arguments take, apart from what tasks count."""
+        return self._own_ns + self._argument_ns * count
 
     def takes(self, count: i64) -> bool:
         """Tell whether a command may have so many arguments."""
@@ -130,3 +151,8 @@ class Blocked:
 
     def stand_aside(self, queue_name: str, consumer: str) -> None:
         """Take nothing of a queue any more for a worker of that name, and wait on."""
+
+
+def is_http(command: Command) -> bool:
+    """Tell whether a command is the first line of an HTTP request."""
+    return command.count() == 3 and command.arg(2).startswith(b"HTTP/")

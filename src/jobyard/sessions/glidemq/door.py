@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 REDIS_VERSION: Final = "7.2.4"
 
 
+# What commands of all connections may take in a turn, for each unit that its tasks have. A
+# connection has a quarter of that in any case, which is more than it sends of usual ones at once.
+TURN_NS: Final = 2000
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Facts:
     """What INFO tells of the process and the machine."""
@@ -83,6 +88,22 @@ class GlidemqDoor(Register):
         self.commands_count: i64 = 0
         self.errors_count: i64 = 0
         self.read_bytes: i64 = 0
+        # What commands took in a turn, by their prices, and which turn that was.
+        self._turn: i64 = 0
+        self._turn_ns: i64 = 0
+
+    def room_ns(self) -> i64:
+        """Return how long the commands of a connection may take before it lets others go first."""
+        tasks = self.yard.tasks
+        if self._turn != tasks.turns_count:
+            self._turn = tasks.turns_count
+            self._turn_ns = 0
+        most = tasks.units_per_turn * TURN_NS
+        return max(most - self._turn_ns, most // 4)
+
+    def spend(self, work_ns: i64) -> None:
+        """Count what the commands of a connection took."""
+        self._turn_ns += work_ns
 
     def is_open(self, session_id: int) -> bool:
         """Tell whether a session is still there."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
     from jobyard.sessions.glidemq.call import Call
-    from jobyard.wire.resp import Command
 
 # So few are gone through at once, whatever else a turn has done.
 FEW_ARGUMENTS: Final = 128
@@ -34,9 +33,6 @@ STREAM_ARGUMENTS_MAX: Final = 2 * STREAMS_MAX + 12
 # Entries that one XCLAIM names, among other words.
 CLAIMS_MAX: Final = 1000
 CLAIM_ARGUMENTS_MAX: Final = CLAIMS_MAX + 16
-COMMAND_WORK: Final = 4
-# What each argument takes, where it may be a key that is looked up, or a job that goes.
-ARGUMENT_WORK: Final = {b"MGET": 2, b"EXISTS": 2, b"DEL": 6, b"UNLINK": 6, b"XACK": 6, b"XDEL": 6}
 
 # Does what is to be done to those from one up to before another; returns how many count.
 Act = Callable[[int, int], int]
@@ -68,16 +64,6 @@ class Each(Task):
         self._at += some
         done = some * self._units
         return min(done, most - 1) if self._at >= self._size else max(done, most)
-
-
-def work_of(command: Command) -> i64:
-    """Return about how many microseconds a command takes that looks at nothing long."""
-    count = command.count()
-    if command.is_word(0, b"FCALL"):
-        # Most of its arguments are options of one job.
-        return COMMAND_WORK + count // 8
-    each: i64 = ARGUMENT_WORK.get(command.word(0), 1)
-    return COMMAND_WORK + count * each
 
 
 def for_each(

@@ -43,6 +43,8 @@ _QUEUES_MAX: Final = (1 << 21) - 1
 _PASSED_PER_UNIT: Final = 4
 _WHOLE_UNITS: Final = 48
 _JOBS_PER_UNIT: Final = 2
+# What an argument may write to the journal beside its own bytes.
+_RECORD_ROOM: Final = 128
 
 
 _WHOLE: Final = (
@@ -193,7 +195,18 @@ class QueueProjections(Projections):
 _OF_JOBS: Final = (places.JOB, places.DEPS, places.PARENTS, places.LOG)
 
 
-def room_of_jobs(yard: Yard, command: Command) -> i64:
+def room_of(yard: Yard, commands: list[Command]) -> i64:
+    """Return what the journal may need for commands, as far as bytes and keys tell."""
+    room: i64 = 0
+    for command in commands:
+        count = command.count()
+        # Each argument may be an entry of its own, which holds the key too.
+        element = _RECORD_ROOM + (command.size(1) if count > 1 else 0)
+        room += command.weight() + element * count + _room_of_jobs(yard, command)
+    return room
+
+
+def _room_of_jobs(yard: Yard, command: Command) -> i64:
     """Return what the journal may need for the jobs that a command names by keys, beside its news.
 
     All of a job is written again where its news before lie in an older segment.

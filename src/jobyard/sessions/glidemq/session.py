@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.alarm import Alarm
 from jobyard.engine.end import untake
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.glidemq import functions
-from jobyard.sessions.glidemq.call import REPLIES_ON, REPLIES_SKIP, Blocked, Call
+from jobyard.sessions.glidemq.call import (
+    COMMAND_NS,
+    FUNCTION_ARGUMENT_NS,
+    REPLIES_ON,
+    REPLIES_SKIP,
+    Blocked,
+    Call,
+    is_http,
+)
 from jobyard.sessions.glidemq.door import GlidemqDoor
-from jobyard.sessions.glidemq.many import work_of
-from jobyard.sessions.glidemq.projections import room_of_jobs
+from jobyard.sessions.glidemq.projections import room_of
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
+from jobyard.sessions.glidemq.waits import HeldBack, Idleness, NextTurn, Patience
 from jobyard.sessions.glidemq.words import (
     AUTH_TIMED_OUT,
     DISK_FULL,
@@ -41,17 +48,23 @@ from jobyard.wire.resp_write import write_array, write_error, write_ok, write_si
 if TYPE_CHECKING:
     from jobyard.model.queue import Lease
 
-# What the commands of a transaction may take together, in microseconds or so, and their bytes: it
-# is run in one piece, which keeps all other connections waiting. What its commands may look at, in
-# units of tasks, and answer together.
-QUEUED_WORK_MAX: Final = 8000
+# What the commands of a transaction may take together by their prices, and their bytes: it is run
+# in one piece, which keeps all other connections waiting. What its commands may look at, in units
+# of tasks, and answer together.
+QUEUED_NS_MAX: Final = 8_000_000
 QUEUED_SIZE_MAX: Final = 64 << 20
 EXEC_UNITS: Final = 5000
 EXEC_ANSWER_MAX: Final = 16 << 20
+# Beside its price, what a command takes for each unit of work in tasks, and each byte it answers;
+# more bytes than that are long values, which take no time.
+UNIT_NS: Final = 1000
+ANSWER_NS: Final = 4
+ANSWER_SIZE_MAX: Final = 16 << 10
+# A command of more arguments, or a transaction that takes so long, begins a turn of its own.
+FEW_ARGUMENTS: Final = 512
+LONG_NS: Final = 500_000
 # How long a command may stay incomplete without another byte of it.
 IDLE_MS: Final = 60_000
-# What an argument may write to the journal beside its own bytes.
-RECORD_ROOM: Final = 128
 
 # Routines of a connection: what a producer, or a worker, says again and again.
 ROUTINES_MAX: Final = 4
@@ -59,52 +72,6 @@ ROUTINES_MAX: Final = 4
 # vain: who never says the same twice has none.
 CHANCES: Final = 8
 MISSES_MAX: Final = 64
-
-
-@final
-class Patience(Alarm):
-    """Ends the waiting of one command."""
-
-    def __init__(self, session: "GlidemqSession") -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Answer that the time is over."""
-        self._session.waited_enough(now_ms)
-
-
-@final
-class Idleness(Alarm):
-    """Gives up on a command of which no more comes."""
-
-    def __init__(self, session: "GlidemqSession") -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Cut the connection off, unless bytes have come meanwhile."""
-        self._session.look_at_input(now_ms)
-
-
-@final
-class HeldBack(Blocked):
-    """A refusal that is told later."""
-
-    def __init__(self, session: "GlidemqSession", text: str) -> None:
-        self._session = session
-        self._text = text
-
-    def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  only time helps
-        """Wait on."""
-        return False
-
-    def give_up(self) -> None:
-        """Tell it."""
-        self._session.say_error(self._text)
-
-    def leave(self) -> None:
-        """Nothing was held for it."""
 
 
 @final
@@ -130,10 +97,14 @@ class GlidemqSession(Session):
         # The commands of a transaction; None outside of one.
         self.queued: list[Command] | None = None
         self._queued_size: i64 = 0
-        self._queued_work: i64 = 0
+        self._queued_ns: i64 = 0
         self._is_spoiled: bool = False
         # What the transaction that runs may still look at; -1 outside of one.
         self.units_left: i64 = -1
+        # What commands took since they were last let run, by their prices, in nanoseconds or so.
+        self.work_ns: i64 = 0
+        # A command that was read and is to begin with the next turn.
+        self._kept: Command | None = None
         # Timers are made when they are first needed.
         self._idleness: Idleness | None = None
         self._blocked: Blocked | None = None
@@ -166,25 +137,62 @@ class GlidemqSession(Session):
             self.is_finished = True
 
     def _go_on(self, now_ms: i64) -> None:
+        """Run commands until none is whole, one waits, or they took enough of this turn."""
         self.is_stalled = False
+        self.work_ns = 0
+        door = self.door
+        most_ns = door.room_ns()
         while self._blocked is None and not self.is_finished:
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
-                return
-            self.changes_before = self.door.yard.changes()
+                break
+            if self.work_ns > most_ns and self._ahead_size() > 0:
+                self._wait_for_turn()
+                break
+            self.changes_before = door.yard.changes()
             if self._routines and self._run_routine(now_ms):
                 continue
-            try:
-                command = self._reader.next()
-            except BadResp as error:
-                self._say_error(f"ERR Protocol error: {error}")
-                self.is_finished = True
-                return
+            command = self._next(now_ms)
             if command is None:
-                if self._reader.unread_size() > 0:
-                    self._expect_more(now_ms + IDLE_MS)
-                return
+                break
+            if self.work_ns > 0 and self._is_long(command):
+                self._kept = command
+                self._wait_for_turn()
+                break
             self._run(command, now_ms)
+        door.spend(self.work_ns)
+
+    def _next(self, now_ms: i64) -> Command | None:
+        """Return the next command if all of it is here."""
+        command = self._kept
+        if command is not None:
+            self._kept = None
+            return command
+        try:
+            command = self._reader.next()
+        except BadResp as error:
+            self.say_error(f"ERR Protocol error: {error}")
+            self.is_finished = True
+            return None
+        if command is None and self._reader.unread_size() > 0:
+            self._expect_more(now_ms + IDLE_MS)
+        return command
+
+    def _is_long(self, command: Command) -> bool:
+        """Tell whether a command may take most of a turn by itself."""
+        if self.queued is not None and command.is_word(0, b"EXEC"):
+            return self._queued_ns > LONG_NS
+        return command.count() > FEW_ARGUMENTS
+
+    def _wait_for_turn(self) -> None:
+        """Go on in the next turn, so that other connections come in between."""
+        waiting = NextTurn(self)
+        self.block(waiting, NEVER_MS)
+        waiting.begin()
+
+    def _ahead_size(self) -> i64:
+        kept = self._kept
+        return self._reader.unread_size() + (0 if kept is None else kept.weight())
 
     def _expect_more(self, until_ms: i64) -> None:
         """See that a command of which no more comes is given up."""
@@ -210,7 +218,9 @@ class GlidemqSession(Session):
         if blocked is not None and self._try(blocked, now_ms):
             self._end_wait(blocked)
         if self._blocked is None:
-            self._go_on(now_ms)
+            self.is_stalled = self.peer.unsent_size() > OUTPUT_MAX and self._ahead_size() > 0
+            if not self.is_stalled:
+                self._go_on(now_ms)
         if self._input_ended and not self.is_stalled and self._blocked is None:
             self.is_finished = True
 
@@ -243,6 +253,7 @@ class GlidemqSession(Session):
         self._stop_doubting()
         self.end_transaction()
         self._routines = []
+        self._kept = None
         self._reader.forget()
         self.door.sessions.pop(self.id, None)
         self.let_go()
@@ -250,17 +261,18 @@ class GlidemqSession(Session):
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete command is not ahead."""
         is_behind = self._blocked is not None or self.is_stalled
-        return self._reader.unread_size() if is_behind else 0
+        return self._ahead_size() if is_behind else 0
 
     def held_size(self) -> i64:
         """Return how much came of a command, was sent ahead, or waits in a transaction."""
-        return self._reader.unread_size() + self._queued_size
+        return self._ahead_size() + self._queued_size
 
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
         """Refuse a command that is not all here, and close: its rest would be taken for others."""
-        self._say_error(MEMORY_FULL)
+        self.say_error(MEMORY_FULL)
         self.is_finished = True
         self.end_transaction()
+        self._kept = None
         self._reader.forget()
 
     def keeps_out(self) -> bool:
@@ -277,6 +289,9 @@ class GlidemqSession(Session):
         """Run the next request if it is one that came before, but for some arguments."""
         if self.queued is not None or self.replies != REPLIES_ON or not self.is_known:
             return False
+        if self._kept is not None:
+            # It comes first.
+            return False
         routine = self._fitting()
         if routine is None:
             return False
@@ -286,8 +301,9 @@ class GlidemqSession(Session):
                 return False
         except (Refused, StorageFull) as error:
             self.unwrite(before)
-            self._say_error(self._words_of(error))
+            self.say_error(self._words_of(error))
         self._reader.pass_over(routine.mould.end)
+        self.work_ns += COMMAND_NS
         self.door.commands_count += 1
         self.last_command = routine.command
         self._chances = CHANCES
@@ -335,6 +351,8 @@ class GlidemqSession(Session):
         door.commands_count += 1
         replies = self.replies
         before: i64 = len(self.out)
+        tasks = door.yard.tasks
+        units = tasks.units_done
         try:
             self.narrow(before, self._dispatch(command, now_ms))
         except (Refused, StorageFull) as error:
@@ -343,7 +361,9 @@ class GlidemqSession(Session):
                 self._is_spoiled = True
             if isinstance(error, Denied) and self._deny(error, now_ms):
                 return
-            self._say_error(self._words_of(error))
+            self.say_error(self._words_of(error))
+        answered: i64 = min(max(len(self.out) - before, 0), ANSWER_SIZE_MAX)
+        self.work_ns += (tasks.units_done - units) * UNIT_NS + answered * ANSWER_NS
         if REPLIES_ON not in (replies, self.replies):
             self.unwrite(before)
             if self._blocked is not None:
@@ -364,17 +384,18 @@ class GlidemqSession(Session):
         if not self.is_known and not spec.is_open:
             raise Wrong(NO_AUTH)
         if not spec.takes(command.count()):
-            self.is_finished = _is_http(command)
+            self.is_finished = is_http(command)
             raise wrong_count(name.decode())
         self.last_command = name
         if self.queued is not None and name not in IMMEDIATE:
             self._queued_size += command.weight()
-            self._queued_work += work_of(command)
-            if self._queued_work > QUEUED_WORK_MAX or self._queued_size > QUEUED_SIZE_MAX:
+            self._queued_ns += spec.price_of(command.count())
+            if self._queued_ns > QUEUED_NS_MAX or self._queued_size > QUEUED_SIZE_MAX:
                 raise Wrong(LONG_TRANSACTION)
             self.queued.append(command)
             write_simple(self.out, b"QUEUED")
             return 0
+        self.work_ns += spec.price_of(command.count())
         call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
         spec.run(call)
         if self._chances > 0 and name == b"XREADGROUP":
@@ -388,13 +409,14 @@ class GlidemqSession(Session):
         if command.count() < 3:
             raise wrong_count("fcall")
         self.last_command = b"FCALL"
+        self.work_ns += COMMAND_NS + FUNCTION_ARGUMENT_NS * command.count()
         call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
         functions.fcall(call)
         if self._chances > 0:
             self._learn(call)
 
     def _refuse_unknown(self, command: Command, name: bytes) -> None:
-        if name in (b"POST", b"HOST:") or _is_http(command):
+        if name in (b"POST", b"HOST:") or is_http(command):
             # A browser that was made to send an HTTP request here; nothing it sends counts.
             self.is_finished = True
             return
@@ -408,10 +430,12 @@ class GlidemqSession(Session):
         queued = self.queued
         assert queued is not None
         is_spoiled = self._is_spoiled
+        self.work_ns += self._queued_ns
         self.end_transaction()
         if is_spoiled:
             raise Wrong(EXEC_ABORT)
-        self._make_room(queued)
+        if self.journal.is_on:
+            self.journal.make_room(room_of(self.door.yard, queued))
         start: i64 = len(self.out)
         write_array(self.out, len(queued))
         self.units_left = EXEC_UNITS
@@ -430,29 +454,16 @@ class GlidemqSession(Session):
                 raise Wrong(f"ERR a transaction is answered with at most {EXEC_ANSWER_MAX} bytes")
         except (Refused, StorageFull) as error:
             self.unwrite(before)
-            self._say_error(self._words_of(error))
+            self.say_error(self._words_of(error))
         if len(self.out) == before:
             # CLIENT REPLY says nothing, but each has its place in the answer.
             write_ok(self.out)
-
-    def _make_room(self, commands: list[Command]) -> None:
-        """See that what commands write fits into one batch, as far as bytes and keys tell."""
-        journal = self.door.yard.journal
-        if not journal.is_on:
-            return
-        room: i64 = 0
-        for command in commands:
-            count = command.count()
-            # Each argument may be an entry of its own, which holds the key too.
-            element = RECORD_ROOM + (command.size(1) if count > 1 else 0)
-            room += command.weight() + element * count + room_of_jobs(self.door.yard, command)
-        journal.make_room(room)
 
     def end_transaction(self) -> None:
         """Forget the transaction, if there is one."""
         self.queued = None
         self._queued_size = 0
-        self._queued_work = 0
+        self._queued_ns = 0
         self._is_spoiled = False
 
     def expect_auth(self, now_ms: i64) -> None:
@@ -465,7 +476,7 @@ class GlidemqSession(Session):
         del bell, now_ms
         self._deadline = None
         if not self.is_known:
-            self._say_error(AUTH_TIMED_OUT)
+            self.say_error(AUTH_TIMED_OUT)
             self.is_finished = True
             self.peer.stirred()
 
@@ -482,10 +493,6 @@ class GlidemqSession(Session):
         self.block(HeldBack(self, str(error)), now_ms + wait_ms)
         return True
 
-    def say_error(self, text: str) -> None:
-        """Answer that a command cannot be run."""
-        self._say_error(text)
-
     def believe(self) -> None:
         """Let a connection ask for anything: it has said the password."""
         self.is_known = True
@@ -499,7 +506,8 @@ class GlidemqSession(Session):
 
     # -- answers -------------------------------------------------------------------------------
 
-    def _say_error(self, text: str) -> None:
+    def say_error(self, text: str) -> None:
+        """Answer that a command cannot be run."""
         before: i64 = len(self.out)
         write_error(self.out, text)
         self.door.errors_count += 1
@@ -570,7 +578,7 @@ class GlidemqSession(Session):
             is_done = blocked.try_again(now_ms)
         except (Refused, StorageFull) as error:
             self.unwrite(before)
-            self._say_error(self._words_of(error))
+            self.say_error(self._words_of(error))
             is_done = True
         if is_done:
             self.narrow(before, self.journal.appended)
@@ -590,8 +598,3 @@ class GlidemqSession(Session):
         if self._patience is not None:
             self.door.yard.disarm(self._patience)
         blocked.leave()
-
-
-def _is_http(command: Command) -> bool:
-    """Tell whether a command is the first line of an HTTP request."""
-    return command.count() == 3 and command.arg(2).startswith(b"HTTP/")

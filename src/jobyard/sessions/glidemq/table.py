@@ -20,7 +20,7 @@ from jobyard.sessions.glidemq import (
     strings,
     zsets,
 )
-from jobyard.sessions.glidemq.call import Call, Spec
+from jobyard.sessions.glidemq.call import FUNCTION_ARGUMENT_NS, Call, Spec
 from jobyard.sessions.glidemq.many import check_whole
 from jobyard.sessions.glidemq.words import Wrong, unknown_subcommand, wrong_count
 from jobyard.wire.resp_write import (
@@ -36,6 +36,12 @@ from jobyard.wire.resp_write import (
 NO_KEYS: Final = (0, 0, 0)
 ONE_KEY: Final = (1, 1, 1)
 ALL_KEYS: Final = (1, -1, 1)
+
+# What an argument takes that is a key to be looked up, or a job that goes.
+LOOK_NS: Final = 2000
+DROP_NS: Final = 6000
+# What commands take that tell much of the server.
+TELL_NS: Final = 100_000
 
 # These are run though a transaction is being put together.
 IMMEDIATE: Final = frozenset(
@@ -156,8 +162,8 @@ COMMANDS: Final[dict[bytes, Spec]] = {
     b"WATCH": Spec(connection.watch, -2, "noscript fast still", ALL_KEYS),
     b"UNWATCH": Spec(connection.unwatch, 1, "noscript fast still", NO_KEYS),
     # the server
-    b"INFO": Spec(inform.info, -1, "loading stale still", NO_KEYS),
-    b"COMMAND": Spec(command, -1, "loading stale still", NO_KEYS),
+    b"INFO": Spec(inform.info, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
+    b"COMMAND": Spec(command, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
     b"CONFIG": Spec(inform.config, -2, "admin still", NO_KEYS),
     b"SLOWLOG": Spec(inform.slowlog, -2, "admin still", NO_KEYS),
     b"LATENCY": Spec(inform.latency, -2, "admin still", NO_KEYS),
@@ -175,16 +181,24 @@ COMMANDS: Final[dict[bytes, Spec]] = {
     b"EVALSHA_RO": Spec(inform.evaluate, -3, "noscript movablekeys readonly still", NO_KEYS),
     b"SCRIPT": Spec(inform.script, -2, "noscript still", NO_KEYS),
     b"FUNCTION": Spec(functions.function, -2, "noscript still", NO_KEYS),
-    b"FCALL": Spec(functions.fcall, -3, "noscript movablekeys", NO_KEYS),
-    b"FCALL_RO": Spec(functions.fcall_ro, -3, "noscript movablekeys readonly", NO_KEYS),
+    b"FCALL": Spec(
+        functions.fcall, -3, "noscript movablekeys", NO_KEYS, argument_ns=FUNCTION_ARGUMENT_NS
+    ),
+    b"FCALL_RO": Spec(
+        functions.fcall_ro,
+        -3,
+        "noscript movablekeys readonly",
+        NO_KEYS,
+        argument_ns=FUNCTION_ARGUMENT_NS,
+    ),
     # any key
     b"SCAN": Spec(generic.scan, -2, "readonly", NO_KEYS),
     b"KEYS": Spec(generic.keys, 2, "readonly", NO_KEYS),
     b"DBSIZE": Spec(generic.size, 1, "readonly fast", NO_KEYS),
     b"TYPE": Spec(generic.type_of, 2, "readonly fast", ONE_KEY),
-    b"EXISTS": Spec(generic.exists, -2, "readonly fast", ALL_KEYS),
-    b"DEL": Spec(generic.delete, -2, "write", ALL_KEYS),
-    b"UNLINK": Spec(generic.delete, -2, "write fast", ALL_KEYS),
+    b"EXISTS": Spec(generic.exists, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
+    b"DEL": Spec(generic.delete, -2, "write", ALL_KEYS, argument_ns=DROP_NS),
+    b"UNLINK": Spec(generic.delete, -2, "write fast", ALL_KEYS, argument_ns=DROP_NS),
     b"TTL": Spec(generic.ttl, 2, "readonly fast", ONE_KEY),
     b"PTTL": Spec(generic.pttl, 2, "readonly fast", ONE_KEY),
     b"EXPIRE": Spec(generic.expire, -3, "write fast", ONE_KEY),
@@ -196,7 +210,7 @@ COMMANDS: Final[dict[bytes, Spec]] = {
     b"OBJECT": Spec(generic.encoding, -2, "readonly", (2, 2, 1)),
     # strings
     b"GET": Spec(strings.get, 2, "readonly fast", ONE_KEY),
-    b"MGET": Spec(strings.mget, -2, "readonly fast", ALL_KEYS),
+    b"MGET": Spec(strings.mget, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
     b"GETRANGE": Spec(strings.getrange, 4, "readonly", ONE_KEY),
     b"STRLEN": Spec(strings.strlen, 2, "readonly fast", ONE_KEY),
     b"SET": Spec(strings.set_value, -3, "write denyoom", ONE_KEY),
@@ -259,10 +273,10 @@ COMMANDS: Final[dict[bytes, Spec]] = {
     b"XREVRANGE": Spec(streams.xrevrange, -4, "readonly", ONE_KEY),
     b"XREAD": Spec(streams.xread, -4, "readonly blocking movablekeys", NO_KEYS),
     b"XTRIM": Spec(streams.xtrim, -4, "write", ONE_KEY),
-    b"XDEL": Spec(streams.xdel, -3, "write fast", ONE_KEY),
+    b"XDEL": Spec(streams.xdel, -3, "write fast", ONE_KEY, argument_ns=DROP_NS),
     b"XGROUP": Spec(groups.xgroup, -2, "write denyoom", (2, 2, 1)),
     b"XREADGROUP": Spec(group_reads.xreadgroup, -7, "write blocking movablekeys", NO_KEYS),
-    b"XACK": Spec(groups.xack, -4, "write fast", ONE_KEY),
+    b"XACK": Spec(groups.xack, -4, "write fast", ONE_KEY, argument_ns=DROP_NS),
     b"XPENDING": Spec(groups.xpending, -3, "readonly", ONE_KEY),
     b"XCLAIM": Spec(groups.xclaim, -6, "write fast", ONE_KEY),
     b"XAUTOCLAIM": Spec(groups.xautoclaim, -6, "write fast", ONE_KEY),

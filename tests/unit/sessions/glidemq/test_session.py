@@ -3,8 +3,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.sessions.glidemq.many import COMMAND_WORK
-from jobyard.sessions.glidemq.session import QUEUED_WORK_MAX
+from jobyard.sessions.glidemq.call import ARGUMENT_NS, COMMAND_NS
+from jobyard.sessions.glidemq.session import QUEUED_NS_MAX
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.resp import pack
 
@@ -90,7 +90,7 @@ def test_a_reader_waits_also_where_a_stream_begins_anew() -> None:
 def test_a_transaction_has_bounds() -> None:
     client = BareGlidemq().connect()
     client.ask("MULTI")
-    most = QUEUED_WORK_MAX // (COMMAND_WORK + 1)
+    most = QUEUED_NS_MAX // (COMMAND_NS + ARGUMENT_NS)
     client.send_raw(b"PING\r\n" * most)
     assert client.take_raw() == b"+QUEUED\r\n" * most
     assert client.refused("PING").startswith("ERR a transaction of so many commands")
