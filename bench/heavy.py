@@ -39,8 +39,9 @@ ROUTED: Final = 10_000
 # Arguments of a RESP command: as many as it may have, where it is done as a whole, and in all.
 WHOLE: Final = 4998
 ARGUMENTS: Final = 99_000
-# Commands of a transaction.
+# Commands of a transaction, and commands that are sent at once.
 TRANSACTION: Final = 1000
+PIPELINE: Final = 2000
 
 
 @dataclass
@@ -311,6 +312,16 @@ def _transact(doors: Doors) -> None:
         peer.ask("EXEC")
 
 
+def _pipelined(*words: str) -> Act:
+    """Ask the same many times at once."""
+
+    def act(doors: Doors) -> None:
+        with Resp(doors.ports["glidemq"]) as peer:
+            peer.ask_together(PIPELINE, *words)
+
+    return act
+
+
 def _talk(peer: socket.socket, said: bytes, lines: int) -> None:
     """Say something at the beanstalk door, and hear its lines."""
     with peer.makefile("rb") as answers:
@@ -479,6 +490,9 @@ HEAVY: Final = (
     Heavy("SREM-many", _fields("SADD", "xq-pending"), _fields("SREM", "xq-pending")),
     Heavy("HSET-whole", lambda _doors: None, _fields("HSET", "rate")),
     Heavy("EXEC", lambda _doors: None, _transact),
+    Heavy("DBSIZE-pipelined", lambda doors: doors.push("q", 100), _pipelined("DBSIZE")),
+    Heavy("KEYS-pipelined", lambda doors: doors.push("q", 100), _pipelined("KEYS", "*")),
+    Heavy("INFO-pipelined", lambda doors: doors.push("q", 100), _pipelined("INFO")),
     Heavy("holder-leaves", _hold_all, _leave),
     Heavy("kick", _put_later, _kick),
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),

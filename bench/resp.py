@@ -38,11 +38,17 @@ class Resp:
 
     def ask(self, *words: str) -> RespValue:
         """Send one command; an answer that is an error is a BenchError."""
+        return self.ask_together(1, *words)
+
+    def ask_together(self, times: int, *words: str) -> RespValue:
+        """Send one command several times at once; return the last answer."""
         encoded = [word.encode() for word in words]
         parts = [b"*%d\r\n" % len(encoded)]
         parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
-        self._peer.sendall(b"".join(parts))
+        self._peer.sendall(b"".join(parts) * times)
         try:
+            for _ in range(times - 1):
+                self._read()
             return self._read()
         except ValueError as error:
             raise BenchError(f"{words[0]} is answered with something else: {error}") from error
