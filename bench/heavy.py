@@ -36,6 +36,8 @@ HEAD: Final = struct.Struct(">I")
 # Longer than the time between two beats of an event stream.
 BEAT_S: Final = 6.0
 ROUTED: Final = 10_000
+# Of a log from which many are deleted.
+RECORDS: Final = 300_000
 # Arguments of a RESP command: as many as it may have, where it is done as a whole, and in all.
 WHOLE: Final = 4998
 ARGUMENTS: Final = 99_000
@@ -164,6 +166,22 @@ def _write_records(doors: Doors) -> None:
     for kind in ("log", "queue"):
         doors.request("PUT", f"/v0/topics/{kind}", {"type": kind})
         doors.request("POST", f"/v0/topics/{kind}", {"records": [one] * count})
+
+
+def _fill(kind: str) -> Act:
+    """Return what fills a topic with records of which half have one tag and half another."""
+
+    def act(doors: Doors) -> None:
+        doors.request("PUT", "/v0/topics/filled", {"type": kind})
+        records = [{"data": at, "tag": "even" if at % 2 == 0 else "odd"} for at in range(BUNDLE)]
+        for _ in range(0, min(RECORDS, doors.jobs), BUNDLE):
+            doors.request("POST", "/v0/topics/filled", {"records": records})
+
+    return act
+
+
+def _delete(**asked: object) -> Act:
+    return lambda doors: doors.request("POST", "/v0/topics/filled/delete", asked)
 
 
 def _write_values(doors: Doors) -> None:
@@ -458,6 +476,10 @@ HEAVY: Final = (
     Heavy("GetCountsPerPriority", _jobs(priority=5), _command("GetCountsPerPriority")),
     Heavy("jobs-list", _jobs(), lambda d: d.request("GET", "/queues/q/jobs/list?limit=1000000")),
     Heavy("DELETE-topic", _jobs(), lambda doors: doors.request("DELETE", "/v0/topics/q")),
+    Heavy("DELETE-log", _fill("log"), lambda doors: doors.request("DELETE", "/v0/topics/filled")),
+    Heavy("delete-tagged", _fill("log"), _delete(match="odd")),
+    Heavy("delete-below", _fill("log"), _delete(before_seq=RECORDS)),
+    Heavy("delete-jobs", _fill("queue"), _delete(match="odd")),
     Heavy("PUSHB-delayed", lambda _doors: None, _push_at_once),
     Heavy("PUSHB-chain", lambda _doors: None, _push_chain),
     Heavy("PUSHB-values", lambda _doors: None, _push_values),

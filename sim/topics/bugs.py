@@ -73,7 +73,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.logs",
+                "jobyard.engine.log_erase",
                 "    yard.journal.append_erased(log, records)\n",
                 "",
             ),

@@ -3,7 +3,8 @@
 import json
 from typing import Final
 
-from jobyard.engine.logs import append, erase, open_log, read
+from jobyard.engine.log_erase import Erasure
+from jobyard.engine.logs import append, open_log, read
 from jobyard.model.log import Appended, LogPage, LogQuery, LogTopic, Row
 from jobyard.model.topic import TopicConfig
 from tests.support.yards import OpenYard
@@ -92,13 +93,16 @@ def contents(site: OpenYard, log: LogTopic) -> list[Record]:
 
 def delete_below(site: OpenYard, log: LogTopic, seq: int) -> int:
     """Delete what is older than a seq."""
-    return int(erase(site.yard, log, seq, "", is_prefix=False, has_match=False, now_ms=site.now_ms))
+    return _delete(site, Erasure(site.yard, log, seq, "", is_prefix=False, has_match=False))
 
 
 def delete_tagged(
     site: OpenYard, log: LogTopic, tag: str, *, prefix: bool = False, before: int = -1
 ) -> int:
     """Delete what has a tag, or one that begins so."""
-    return int(
-        erase(site.yard, log, before, tag, is_prefix=prefix, has_match=True, now_ms=site.now_ms)
-    )
+    return _delete(site, Erasure(site.yard, log, before, tag, is_prefix=prefix, has_match=True))
+
+
+def _delete(site: OpenYard, erasure: Erasure) -> int:
+    assert erasure.step(MANY, site.now_ms) < MANY
+    return int(erasure.count)

@@ -7,6 +7,7 @@ from typing import Final
 
 from jobyard.engine import claims
 from jobyard.engine.claims import Record
+from jobyard.engine.removal import NO_SEQ, Removal
 from jobyard.errors import NotFound
 from jobyard.model.job import LEASED, TOPICS
 from jobyard.model.log import TopicFull
@@ -110,15 +111,15 @@ class RandomTopics(RandomVerbs):
         queue = self.site.yard.queues.get(draw.choice(QUEUES))
         if queue is not None:
             has_match = draw.random() < 0.7
-            claims.remove_matching(
+            removal = Removal(
                 self.site.yard,
                 queue,
-                claims.NO_SEQ if has_match else int(queue.next_seq) - 20,
+                NO_SEQ if has_match else int(queue.next_seq) - 20,
                 draw.choice(("x:", "y")),
-                self.site.now_ms,
                 is_prefix=draw.random() < 0.5,
                 has_match=has_match,
             )
+            removal.step(1 << 40, self.site.now_ms)
 
     def redrive(self) -> None:
         """Bring back what is dead, as a job or as a letter."""

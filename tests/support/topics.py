@@ -2,6 +2,7 @@
 
 from jobyard.engine import claims
 from jobyard.engine.claims import Ended, Produced, Record
+from jobyard.engine.removal import NO_SEQ, Removal
 from jobyard.engine.work import Stream, Worker
 from jobyard.model.job import Job
 from jobyard.model.queue import Lease, Queue
@@ -98,14 +99,19 @@ class Topic(OpenYard):
         """Renew leases."""
         return claims.extend(self.yard, self.t, node, list(seqs), ids, lease_ms, self.now_ms)
 
-    def remove(self, before_seq: int = claims.NO_SEQ, tag: str | None = None) -> int:
+    def remove(self, before_seq: int = NO_SEQ, tag: str | None = None) -> int:
         """Delete jobs; a tag that ends in a star is a prefix."""
-        return claims.remove_matching(
+        removal = self.removal(before_seq, tag)
+        assert removal.step(1 << 40, self.now_ms) < 1 << 40
+        return int(removal.count)
+
+    def removal(self, before_seq: int = NO_SEQ, tag: str | None = None) -> Removal:
+        """Return the work of deleting jobs."""
+        return Removal(
             self.yard,
             self.t,
             before_seq,
             (tag or "").removesuffix("*"),
-            self.now_ms,
             is_prefix=(tag or "").endswith("*"),
             has_match=tag is not None,
         )

@@ -1,4 +1,4 @@
-"""The verbs of a queue that is a topic: written to, claimed from, acked, deleted by tag.
+"""The verbs of a queue that is a topic: written to, claimed from, acked.
 
 Its jobs are ordinary jobs and its leases ordinary leases, held by a node: a text that outlives any
 connection. A seq that is not leased to the node that names it is skipped, never an error. Knows no
@@ -25,22 +25,20 @@ from jobyard.engine.end import bury, fail, finish, release, touch
 from jobyard.engine.kept import keep_lease, kept_of, lease_name, resume, see_to_room
 from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.lists import roster_of
-from jobyard.engine.logs import erase_seqs
-from jobyard.engine.move import erase, kick, remove
+from jobyard.engine.log_erase import erase_seqs
+from jobyard.engine.move import kick, remove
 from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for, shed
-from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer, take_one
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
 from jobyard.model.extra import Extra, Outcome, Remark, size_of
-from jobyard.model.job import GONE, JSON, READY, TOPICS, Job, counts_attempts
+from jobyard.model.job import JSON, READY, TOPICS, Job, counts_attempts
 from jobyard.model.log import LogTopic, WriteTooLarge
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic import clamp_lease_ms
 
 __all__ = [
-    "NO_SEQ",
     "Ended",
     "Node",
     "Produced",
@@ -65,20 +63,13 @@ __all__ = [
     "ready_count",
     "redrive",
     "remark_of",
-    "remove_matching",
     "resume_leases",
     "set_queue_config",
     "terms_of",
 ]
 
-# No seq is given with `remove_matching`.
-NO_SEQ: Final = -1
-
 # A claim takes no more jobs once the bodies of those it has come to this.
 CLAIM_SIZE_MAX: Final = 64 << 20
-
-# Jobs that are looked at together.
-_SLICE: Final = 1024
 
 # How runs end.
 _DONE: Final = 0
@@ -474,59 +465,6 @@ def remark_of(job: Job) -> Remark | None:
     """Return what was said of a job when it was written."""
     extra = job.extra
     return None if extra is None else extra.remark
-
-
-def remove_matching(
-    yard: Yard,
-    queue: Queue,
-    before_seq: i64,
-    tag: str,
-    now_ms: i64,
-    *,
-    is_prefix: bool,
-    has_match: bool,
-) -> i64:
-    """Remove the jobs there are now, even leased ones, below a seq, with a tag, or with both."""
-    end: i64 = queue.next_seq if before_seq < 0 else min(before_seq, queue.next_seq)
-    hold_tidings(yard)
-    removed: i64 = 0
-    try:
-        for job in _below(queue, end):
-            if has_match and not _has_tag(job, tag, is_prefix=is_prefix):
-                continue
-            if job.state != GONE:
-                erase(yard, job, now_ms)
-                removed += 1
-    finally:
-        send_tidings(yard, now_ms)
-    if queue.rules is not None and queue.first_link is not None:
-        offer(yard, queue, now_ms)
-    drop_if_idle(yard, queue)
-    return removed
-
-
-def _below(queue: Queue, end: i64) -> list[Job]:
-    """Return the jobs with a seq below `end`, in order."""
-    roster = roster_of(queue)
-    found: list[Job] = []
-    oldest = roster.oldest()
-    seq: i64 = 0 if oldest is None else oldest.key - 1
-    while True:
-        jobs = roster.after(seq, _SLICE)
-        for job in jobs:
-            if job.key >= end:
-                return found
-            found.append(job)
-        if not jobs:
-            return found
-        seq = jobs[-1].key
-
-
-def _has_tag(job: Job, tag: str, *, is_prefix: bool) -> bool:
-    remark = remark_of(job)
-    if remark is None or not remark.tag:
-        return False
-    return remark.tag.startswith(tag) if is_prefix else remark.tag == tag
 
 
 def purge(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:

@@ -1,4 +1,4 @@
-"""The verbs for logs: append, read by cursor, delete, and what time and caps let go of.
+"""The verbs for logs: append, read by cursor, and what time and caps let go of.
 
 A seq is given once. Where an answer may come before its sync, seqs are reserved ahead in the head
 of the log, and after a crash the rest of the block is left out. A record that has left by cap or
@@ -11,8 +11,6 @@ Invariant: the newest floors and the next seq stand in the head of the log, or i
 that still holds a record.
 """
 
-from bisect import bisect_right
-from json.encoder import encode_basestring_ascii
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -21,9 +19,10 @@ from jobyard.engine.alarm import Alarm
 from jobyard.engine.barred import bar, unbar
 from jobyard.engine.log_read import collect, label_of
 from jobyard.engine.log_text import cool
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
-from jobyard.journal.log_record import LABEL_SIZE_MAX, Erased, head_bytes, log_length
+from jobyard.journal.log_record import LABEL_SIZE_MAX, head_bytes, log_length
 from jobyard.journal.record import ENTRY_SIZE
 from jobyard.model.entry import CONFIG
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
@@ -51,6 +50,8 @@ from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 TRIM_MS: Final = 1000
 # Records that are let go at once; the others in the turns that follow.
 TRIM_ROWS: Final = 16 << 10
+# What it takes to free a chunk, in units of work.
+CHUNK_UNITS: Final = 50
 
 
 class HoldsRecords(Refused):
@@ -167,15 +168,32 @@ def drop_log(
     log.is_dropped = True
     if log.alarm is not None:
         yard.disarm(log.alarm)
-    log.kill_below(log.next_seq)
-    log.chunks.clear()
-    log.memory = 0
+    chunks = log.take_all()
+    if chunks:
+        yard.tasks.follow(Freeing(chunks))
     settle(yard, log)
     for key in log.keys.values():
         journal.ledger.forget_key(key)
     log.keys.clear()
     journal.ledger.forget_head(log)
     _tell(log)
+
+
+@final
+class Freeing(Task):
+    """Frees the memory of a log that was dropped."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        super().__init__()
+        self._chunks = chunks
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
+        """Free some chunks."""
+        done: i64 = 0
+        while done < most and self._chunks:
+            self._chunks.pop()
+            done += CHUNK_UNITS
+        return done
 
 
 def hold_reader(log: LogTopic, reader: LogReader) -> None:
@@ -412,134 +430,26 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
 
 def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:
     try:
-        _make_head_room(yard, log, 0)
+        make_head_room(yard, log, 0)
     except StorageFull:
         return
     log.cap_floor = cap_floor
     log.ttl_floor = ttl_floor
-    _write_head(yard, log)
+    remember_head(yard, log)
     log.kill_below(log.evict_floor())
     settle(yard, log)
 
 
-def _make_head_room(yard: Yard, log: LogTopic, size: i64) -> None:
+def make_head_room(yard: Yard, log: LogTopic, size: i64) -> None:
+    """See that the head of a log can be written, and so many bytes more; StorageFull if not."""
     if log.is_written:
         yard.journal.make_room(head_bytes(log) + size)
 
 
-def _write_head(yard: Yard, log: LogTopic) -> None:
+def remember_head(yard: Yard, log: LogTopic) -> None:
+    """Write down the floors of a log, where the journal knows any of its records."""
     if log.is_written:
         yard.journal.append_head(log)
-
-
-def erase(
-    yard: Yard,
-    log: LogTopic,
-    before_seq: i64,
-    tag: str,
-    is_prefix: bool,  # noqa: FBT001  said by name wherever it is said
-    has_match: bool,  # noqa: FBT001
-    now_ms: i64,
-) -> i64:
-    """Delete what is there now below `before_seq` (-1: anywhere) and, if asked, has such a tag."""
-    trim(yard, log, now_ms)
-    count_before = log.count
-    bound = log.next_seq if before_seq < 0 else min(before_seq, log.next_seq)
-    if has_match:
-        _erase_tagged(yard, log, bound, tag, is_prefix=is_prefix)
-    elif before_seq >= 0 and bound > log.earliest_seq and log.count > 0:
-        _erase_below(yard, log, bound)
-    return count_before - log.count
-
-
-def _erase_below(yard: Yard, log: LogTopic, bound: i64) -> None:
-    try:
-        _make_head_room(yard, log, 0)
-    except StorageFull as error:
-        raise YardFull from error
-    log.erased_floor = bound
-    _write_head(yard, log)
-    log.kill_below(bound)
-    settle(yard, log)
-
-
-def _erase_tagged(yard: Yard, log: LogTopic, bound: i64, tag: str, *, is_prefix: bool) -> None:
-    needle = b'"$tag":' + encode_basestring_ascii(tag).encode()
-    needle = needle[:-1] if is_prefix else needle + b","
-    found: list[tuple[Chunk, list[int]]] = []
-    for chunk in log.chunks:
-        slots = [slot for slot in _tagged(chunk, needle) if chunk.base + slot < bound]
-        if slots:
-            found.append((chunk, slots))
-    if not found:
-        return
-    _erase_found(yard, log, found)
-
-
-def erase_seqs(yard: Yard, log: LogTopic, seqs: list[int]) -> None:
-    """Delete single records, all of which there are."""
-    found: dict[int, tuple[Chunk, list[int]]] = {}
-    for seq in seqs:
-        chunk = log.chunk_of(seq)
-        assert chunk is not None
-        base = int(chunk.base)
-        found.setdefault(base, (chunk, []))[1].append(seq - base)
-    _erase_found(yard, log, list(found.values()))
-
-
-def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> None:
-    records = _by_segment(log, found)
-    size: i64 = 0
-    for one in records:
-        size += one.length()
-    try:
-        _make_head_room(yard, log, size)
-    except StorageFull as error:
-        raise YardFull from error
-    _write_head(yard, log)
-    yard.journal.append_erased(log, records)
-    for chunk, slots in found:
-        if len(slots) == chunk.count:
-            log.kill_chunk(chunk)
-            continue
-        for slot in slots:
-            log.kill(chunk, slot)
-    log.sweep()
-    settle(yard, log)
-
-
-def _by_segment(log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> list[Erased]:
-    """Return what the journal must be told of records that go, by the segment that holds them."""
-    erased: dict[int, Erased] = {}
-    for chunk, slots in found:
-        for slot in slots:
-            segment = chunk.segments[slot]
-            if segment == 0:
-                continue
-            if segment not in erased:
-                erased[segment] = Erased(log.number, segment)
-            erased[segment].add(chunk.base + slot)
-    return list(erased.values())
-
-
-def _tagged(chunk: Chunk, needle: bytes) -> list[int]:
-    """Return the slots of records whose labels begin with `needle`."""
-    if not chunk.has_labels:
-        return []
-    slots: list[int] = []
-    if not chunk.is_joined:
-        for slot, label in enumerate(chunk.labels):
-            if label.startswith(needle):
-                slots.append(slot)
-        return slots
-    # Within a label nothing looks like the beginning of one: quotes are escaped there.
-    at = chunk.label_text.find(needle)
-    while at >= 0:
-        slot = bisect_right(chunk.label_ends, at)
-        if chunk.dead[slot] == 0:
-            slots.append(slot)
-        at = chunk.label_text.find(needle, at + 1)
-    return slots
 
 
 # -- read -----------------------------------------------------------------------------------------

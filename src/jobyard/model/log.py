@@ -312,6 +312,32 @@ class LogTopic:
 
     def kill_chunk(self, chunk: Chunk) -> None:
         """Let go of all records of a chunk; a search for the first one must follow."""
+        self._free_all(chunk)
+        memory = chunk.memory
+        self.bytes -= chunk.bytes
+        self.count -= chunk.count
+        chunk.kill_all()
+        self.memory += chunk.memory - memory
+
+    def take_all(self) -> list[Chunk]:
+        """Let go of all records at once; return their chunks, to be freed when there is time."""
+        chunks = self.chunks
+        for chunk in chunks:
+            self._free_all(chunk)
+        self.chunks = []
+        self.count = 0
+        self.bytes = 0
+        self.memory = 0
+        self.find_earliest()
+        return chunks
+
+    def _free_all(self, chunk: Chunk) -> None:
+        """Count the weight of all records of a chunk as gone."""
+        if chunk.count == 0:
+            return
+        if chunk.is_in_one_segment():
+            self._free(chunk.segments[0], chunk.weight())
+            return
         weight: i64 = 0
         segment: i64 = 0
         used = chunk.used()
@@ -324,11 +350,6 @@ class LogTopic:
             weight += chunk.weight_of(slot)
             slot = next_alive(chunk, slot + 1)
         self._free(segment, weight)
-        memory = chunk.memory
-        self.bytes -= chunk.bytes
-        self.count -= chunk.count
-        chunk.kill_all()
-        self.memory += chunk.memory - memory
 
     def _free(self, segment: i64, weight: i64) -> None:
         if segment != 0:

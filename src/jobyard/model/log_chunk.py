@@ -165,6 +165,9 @@ class Chunk:
         # Text and labels in memory, and how much of the joined text belongs to no record any more.
         self.memory: i64 = 0
         self.wasted: i64 = 0
+        # Labels, and text that still has its place among the ends, of records that have left since
+        # the texts were joined.
+        self.gone_size: i64 = 0
         self.has_meta: bool = False
         self.has_labels: bool = False
 
@@ -372,6 +375,19 @@ class Chunk:
         """Return what a record weighs in the journal."""
         return ROW_WEIGHT + self.size_of(slot) + self._label_size(slot)
 
+    def is_in_one_segment(self) -> bool:
+        """Tell whether all slots say that their records lie in one segment."""
+        used = len(self.dead)
+        return used > 0 and self.segments == array("I", [self.segments[0]]) * used
+
+    def weight(self) -> i64:
+        """Return what all records weigh in the journal."""
+        rows: i64 = ROW_WEIGHT * self.count
+        if not self.is_joined:
+            return rows + self.memory
+        labels_size: i64 = self.label_ends[-1] if self.has_labels else 0
+        return rows + i64(self.ends[-1]) + labels_size - self.gone_size
+
     def labels_from(self, slot: i64) -> i64:
         """Return where tag and node belong in the text of a slot."""
         # After `,{"$seq":1,"$ts":1,`.
@@ -443,6 +459,7 @@ class Chunk:
             self.pieces[slot] = b""
             self.labels[slot] = b""
             return
+        self.gone_size += size + self._label_size(slot)
         if self.is_cold:
             return
         self.wasted += size
@@ -479,4 +496,5 @@ class Chunk:
         self.memory -= len(self.text) - end
         self.text = b"".join(pieces)
         self.ends = ends
+        self.gone_size -= self.wasted
         self.wasted = 0

@@ -3,7 +3,8 @@
 import pytest
 
 from jobyard.engine import claims
-from jobyard.engine.logs import erase_seqs, open_log
+from jobyard.engine.log_erase import erase_seqs
+from jobyard.engine.logs import open_log
 from jobyard.engine.routers import RETRY_MS, drop_router, set_router
 from jobyard.model.router import HOPS_MAX, Router
 from jobyard.model.topic import TopicConfig

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from jobyard.engine.logs import HoldsRecords, drop_log, erase_seqs, set_config
+from jobyard.engine.log_erase import erase_seqs
+from jobyard.engine.logs import HoldsRecords, drop_log, set_config
 from jobyard.model.log import LogTopic
 from jobyard.model.topic import DISK, EPHEMERAL, FSYNC, MEMORY
 from tests.support.logs import (

@@ -31,7 +31,7 @@ from tests.support.logs import (
     write,
 )
 from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.yards import NOW_MS, OpenYard, recount
 
 
 class Listener(LogReader):
@@ -516,3 +516,36 @@ def test_very_many_records_are_let_go_over_turns() -> None:
         site.now_ms += 1
         tick(site.yard, site.now_ms)
     assert not capped.is_late
+
+
+def test_the_weight_of_a_chunk_is_that_of_its_records() -> None:
+    site = OpenYard(MemoryStorage())
+    log = new_log(site)
+    for at in range(3 * CHUNK_ROWS):
+        write(site, log, row(at, tag=f"t{at % 7}", node="n" * (at % 3)))
+    first, second, third = log.chunks
+    for step, tag in enumerate(("t3", "t1", "t6", "t0")):
+        delete_tagged(site, log, tag)
+        if step == 2:
+            site.commit()
+            log.cool(second)
+        for chunk in (first, second, third):
+            slots = [slot for slot in range(int(chunk.used())) if chunk.is_alive(slot)]
+            assert chunk.weight() == sum(chunk.weight_of(slot) for slot in slots)
+    recount(site.yard)
+
+
+def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() -> None:
+    site = OpenYard(MemoryStorage())
+    site.yard.tasks.units_per_turn = 200
+    site.yard.tasks.go_on(site.now_ms)
+    log = new_log(site)
+    write(site, log, *[row(at, tag=f"t{at % 2}") for at in range(9 * CHUNK_ROWS)])
+    delete_tagged(site, log, "t1")
+    drop_log(site.yard, log, site.now_ms)
+    assert (log.count, log.memory, site.yard.bodies.in_memory) == (0, 0, 0)
+    recount(site.yard)
+    turns = 0
+    while site.yard.tasks.go_on(site.now_ms):
+        turns += 1
+    assert turns > 1

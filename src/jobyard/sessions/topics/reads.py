@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from jobyard.engine import claims, logs
+from jobyard.engine.log_erase import Erasure
+from jobyard.engine.removal import Removal
 from jobyard.model.log import LogQuery
 from jobyard.model.topic import FSYNC
+from jobyard.sessions.http.long import LongCall
 from jobyard.sessions.topics.answers import begin, finish, put_int
 from jobyard.sessions.topics.body import flag, invalid, read_body, text, whole
 from jobyard.sessions.topics.events import is_events, page_of_events
@@ -22,6 +25,8 @@ from jobyard.sessions.topics.writes import NODE_MAX, TAG_MAX
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_ARRAY, KIND_NIL, KIND_TEXT
 
 if TYPE_CHECKING:
+    from jobyard.model.log import LogTopic
+    from jobyard.model.queue import Queue
     from jobyard.sessions.http.call import Call
     from jobyard.sessions.topics.door import TopicsDoor
     from jobyard.wire.json_read import JsonFields
@@ -123,36 +128,51 @@ def delete(door: TopicsDoor, call: Call) -> None:
         raise invalid("before_seq or match must be given")
     yard = door.yard
     log = yard.logs.get(name)
-    out = begin(name)
     if log is not None:
-        gone = logs.erase(yard, log, before_seq, tag, is_prefix, has_match, call.now_ms)
-        put_int(out, b',"deleted":', gone)
-        put_int(out, b',"earliest_seq":', log.earliest_seq)
-        put_int(out, b',"head_seq":', log.next_seq - 1)
-        put_int(out, b',"count":', log.count)
-        put_int(out, b',"bytes":', log.bytes)
-        is_synced = log.config.durability == FSYNC
-    else:
-        queue = find_queue(yard, name)
-        if queue is None:
-            raise no_topic(name)
-        gone = claims.remove_matching(
-            yard,
-            queue,
-            before_seq,
-            tag,
-            call.now_ms,
-            is_prefix=is_prefix,
-            has_match=has_match,
-        )
-        counts = claims.counts(queue)
-        put_int(out, b',"deleted":', gone)
-        put_int(out, b',"earliest_seq":', earliest_seq(queue))
-        put_int(out, b',"head_seq":', queue.next_seq - 1)
-        put_int(out, b',"count":', counts.count)
-        put_int(out, b',"bytes":', counts.bytes)
-        is_synced = queue.is_synced
-    call.await_batch(yard.journal.newest(), is_synced=is_synced)
+        erasure = Erasure(yard, log, before_seq, tag, is_prefix=is_prefix, has_match=has_match)
+        LongCall(yard.tasks, call, erasure, lambda: _erased(door, call, log, erasure)).begin()
+        return
+    queue = find_queue(yard, name)
+    if queue is None:
+        raise no_topic(name)
+    removal = Removal(yard, queue, before_seq, tag, is_prefix=is_prefix, has_match=has_match)
+    LongCall(yard.tasks, call, removal, lambda: _removed(door, call, queue, removal)).begin()
+
+
+def _erased(door: TopicsDoor, call: Call, log: LogTopic, erasure: Erasure) -> None:
+    """Answer with what is left of a log."""
+    if log.is_dropped:
+        raise no_topic(log.name)
+    seqs = (log.earliest_seq, log.next_seq - 1)
+    sizes = (log.count, log.bytes)
+    is_synced = log.config.durability == FSYNC
+    _answer_deleted(door, call, erasure.count, seqs, sizes, is_synced=is_synced)
+
+
+def _removed(door: TopicsDoor, call: Call, queue: Queue, removal: Removal) -> None:
+    """Answer with what is left of a queue."""
+    counts = claims.counts(queue)
+    seqs = (earliest_seq(queue), queue.next_seq - 1)
+    sizes = (counts.count, counts.bytes)
+    _answer_deleted(door, call, removal.count, seqs, sizes, is_synced=queue.is_synced)
+
+
+def _answer_deleted(
+    door: TopicsDoor,
+    call: Call,
+    deleted: i64,
+    seqs: tuple[i64, i64],
+    sizes: tuple[i64, i64],
+    *,
+    is_synced: bool,
+) -> None:
+    out = begin(call.params[0])
+    put_int(out, b',"deleted":', deleted)
+    put_int(out, b',"earliest_seq":', seqs[0])
+    put_int(out, b',"head_seq":', seqs[1])
+    put_int(out, b',"count":', sizes[0])
+    put_int(out, b',"bytes":', sizes[1])
+    call.await_batch(door.yard.journal.newest(), is_synced=is_synced)
     finish(call, out, is_synced=is_synced)
 
 

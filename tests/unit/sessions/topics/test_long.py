@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
 from tests.support.bare_topics import BareTopics, said
 from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import recount
 
 
 def slow_down(site: BareTopics) -> None:
@@ -63,3 +66,57 @@ def test_many_topics_are_listed_in_slices() -> None:
     rest = json.loads(answer.body)
     assert [line["topic"] for line in rest["topics"]] == [f"t{at:03}" for at in range(120, 150)]
     assert "next_cursor" not in rest
+
+
+def told_later(site: BareTopics, path: str, asked: object) -> tuple[dict[str, object], list[int]]:
+    """Ask for something long; return its answer and how much the topic held in each turn."""
+    client, other = site.connect(), site.connect()
+    slow_down(site)
+    client.send("POST", path, asked)
+    assert client.hear() is None
+    other.post("t", {"records": [{"data": "new", "tag": "a"}]})
+    counts = [int(other.state("t")["count"])]
+    while site.others.slice():
+        counts.append(int(other.state("t")["count"]))
+    answer = client.hear()
+    assert answer is not None
+    return said(answer), counts
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+@pytest.mark.parametrize("asked", [{"match": "a"}, {"before_seq": 4001}, {"match": "a*"}])
+def test_many_records_are_deleted_in_slices(kind: str, asked: dict[str, object]) -> None:
+    site = BareTopics(MemoryStorage())
+    client = site.connect()
+    client.put("t", type=kind)
+    size = 6000 if kind == "log" else 4500
+    for start in range(0, size, 500):
+        one = {"data": start, "tag": "a" if start < 4000 else "b"}
+        assert client.post("t", {"records": [one] * 500}).status == 200
+    answer, counts = told_later(site, "/v0/topics/t/delete", asked)
+    assert answer["deleted"] == 4000
+    # What came meanwhile stays, whatever its tag.
+    assert (answer["count"], answer["head_seq"]) == (size - 4000 + 1, size + 1)
+    assert answer["earliest_seq"] == 4001
+    assert len(set(counts)) > 2
+    assert counts == sorted(counts, reverse=True)
+    recount(site.yard)
+
+
+def test_a_log_that_goes_while_its_records_are_deleted_is_not_found() -> None:
+    site = BareTopics(MemoryStorage())
+    client, other = site.connect(), site.connect()
+    client.put("t", type="log")
+    client.write("t", *range(6000))
+    slow_down(site)
+    client.send("POST", "/v0/topics/t/delete", {"before_seq": 6000})
+    assert client.hear() is None
+    assert said(other.ask("DELETE", "/v0/topics/t"))["deleted"]
+    other.write("t", "new")
+    while site.others.slice():
+        pass
+    answer = client.hear()
+    assert answer is not None
+    assert answer.status == 404
+    assert other.state("t")["count"] == 1
+    recount(site.yard)
