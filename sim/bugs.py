@@ -233,7 +233,7 @@ BUGS: Final[dict[str, Bug]] = {
         _ANSWER | _RESTART | _CRASH,
         (
             Change(
-                "jobyard.journal.batches",
+                "jobyard.journal.outgoing",
                 "                for unsynced in self.take_unsynced():\n"
                 "                    storage.sync(unsynced)\n",
                 "",

@@ -12,16 +12,16 @@ Space for the end of every living job is kept in files that already exist, so a 
 new jobs and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.errors import ReadFailed, StorageFull
 from jobyard.journal.damage import Damages
-from jobyard.journal.history import History
 from jobyard.journal.ledger import Ledger
 from jobyard.journal.newest import note_newest
+from jobyard.journal.outgoing import LONG_BATCH, Outgoing, Pending
 from jobyard.journal.record import LONG_BODY_SIZE, PUT_SIZE, write_alive
 from jobyard.journal.saved import Saved
 from jobyard.journal.segment import (
@@ -59,42 +59,22 @@ FULL_RETRY_MS: Final = 200
 READ_FAILURES_MAX: Final = 24
 
 
-@final
-class Pending:
-    """A closed batch or seal on its way to the kernel."""
+class Batches(Outgoing):
+    """The open batch and the segments."""
 
-    def __init__(self, segment: Segment, data: bytes, number: i64, *, is_seal: bool) -> None:
-        self.segment: Segment = segment
-        self.offset: i64 = segment.end
-        self.data: bytes = data
-        self.number: i64 = number
-        self.is_seal: bool = is_seal
-
-
-class Batches:
-    """The open batch, the segments, and two watermarks: `written` and `durable`."""
-
-    def __init__(  # noqa: PLR0915  all that is known of the journal while it is open
-        self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool
-    ) -> None:
+    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
+        super().__init__(storage)
         self.is_on: bool = storage is not None
-        self._storage: Storage | None = storage
         self.segment_size: i64 = segment_size
         self._ids_ahead: bool = ids_ahead
         self.epoch: i64 = 1
         self.wall_offset_ms: i64 = 0
-        # Batches: the one being filled, the newest with a record that is waited for, and how far
-        # the kernel and the disk have come.
+        # Batches: the one being filled, and the newest with a record that is waited for.
         self.open_number: i64 = 1
         self.appended: i64 = 0
-        self.written: i64 = 0
-        self.durable: i64 = 0
         # The newest batch that is vouched for beside the journal.
         self._vouched: i64 = 0
         self.next_id: i64 = 1
-        self._id_limit_sealed: i64 = 0
-        self._id_limit_written: i64 = 0
-        self._id_limit_durable: i64 = 0
         self.records_count: i64 = 0
         self.moved_count: i64 = 0
         self._records_sealed: i64 = 0
@@ -104,7 +84,6 @@ class Batches:
         self.told_ms: i64 = 0
         # Where the record of the newest end of a run ends in the hot segment.
         self.record_end: i64 = 0
-        self.history = History()
         # Newest batch by temperature.
         self._newest: list[i64] = [0, 0]
         self._part1 = BytesWriter()
@@ -114,9 +93,6 @@ class Batches:
         self._long_offsets: list[i64] = []
         # Jobs whose results were read back to be written again; these are in memory meanwhile.
         self.warmed: list[Job] = []
-        self.pending: list[Pending] = []
-        # Files written since their last sync, and the newest batch in each.
-        self._unsynced: dict[str, i64] = {}
         self.ledger = Ledger()
         self.entries: dict[tuple[int, bytes], Entry] = {}
         self.segments: dict[int, Segment] = self.ledger.segments
@@ -141,12 +117,6 @@ class Batches:
         self.is_short: bool = False
 
     # -- room ---------------------------------------------------------------------------------
-
-    def storage(self) -> Storage:
-        """Return the storage of a journal that is on."""
-        storage = self._storage
-        assert storage is not None
-        return storage
 
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
@@ -369,24 +339,28 @@ class Batches:
             return
         hot = self.hot
         part1 = self._part1.getvalue()
-        part2 = b"".join(self._part2)
+        bodies = self._part2
         records_at: i64 = hot.end + BATCH_HEADER_SIZE
         start: i64 = records_at + len(part1) + sums_size(records_at, len(part1))
         for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
             job.place = (hot.number << 32) | (start + offset)
-        self._part1.truncate(0)
-        if self._part2:
+        if len(part1) > LONG_BATCH:
+            # Truncated it would keep its room.
+            self._part1 = BytesWriter()
+        else:
+            self._part1.truncate(0)
+        if bodies:
             # Even without a job: its body may have been replaced by a short one since.
             self._long_jobs.clear()
             self._long_offsets.clear()
-            self._part2.clear()
+            self._part2 = []
             self._part2_size = 0
-        self._queue_batch(hot, part1, part2, self.records_count - self._records_sealed)
+        self._queue_batch(hot, part1, bodies, self.records_count - self._records_sealed)
 
-    def _queue_batch(self, segment: Segment, part1: bytes, part2: bytes, count: i64) -> None:
+    def _queue_batch(self, segment: Segment, part1: bytes, bodies: list[bytes], count: i64) -> None:
         """Give a batch its number and its place, and line it up for writing."""
         number = self.open_number
-        data = encode_batch(segment, number, self._head_fields(segment), part1, part2)
+        data = encode_batch(segment, number, self._head_fields(segment), part1, bodies)
         first = self.record_base + self._records_sealed
         self._records_sealed += count
         self.pending.append(Pending(segment, data, number, is_seal=False))
@@ -479,7 +453,7 @@ class Batches:
         count = saved.count()
         self.records_count += count
         self.moved_count += count
-        self._queue_batch(segment, part1.getvalue(), b"".join(saved.part2), count)
+        self._queue_batch(segment, part1.getvalue(), saved.part2, count)
         return segment.number
 
     def _move_logs(self, saved: Saved, segment: Segment) -> None:
@@ -518,56 +492,6 @@ class Batches:
         return fresh
 
     # -- to the disk --------------------------------------------------------------------------
-
-    def write_pending(self) -> None:
-        """Hand every closed batch to the kernel, in order.
-
-        Before a seal everything earlier is synced, and the seal itself at once: where a seal is
-        found on disk, all up to its number is there too, and no batch reaches a later segment while
-        an earlier one could still lose its end.
-        """
-        storage = self.storage()
-        pending = self.pending
-        if not pending:
-            return
-        self.pending = []
-        for one in pending:
-            name = one.segment.name
-            if one.is_seal:
-                for unsynced in self.take_unsynced():
-                    storage.sync(unsynced)
-                storage.write(name, one.offset, one.data)
-                storage.sync(name)
-                one.segment.is_sealed = True
-                if one.segment.temperature == COLD:
-                    # Else what fills half of it would be copied from one to the next for ever.
-                    storage.truncate(name, one.segment.end)
-                    one.segment.size = one.segment.end
-                self.mark_durable(self.written, 0)
-            else:
-                storage.write(name, one.offset, one.data)
-                self._unsynced[name] = one.number
-                self.written = one.number
-        self._id_limit_written = self._id_limit_sealed
-
-    def take_unsynced(self) -> list[str]:
-        """Return the files to sync for `written` to become durable.
-
-        They are returned again until `mark_durable` covers them: a sync under way is none yet.
-        """
-        return list(self._unsynced)
-
-    def mark_durable(self, number: i64, id_limit: i64) -> None:
-        """Note that everything up to batch `number` is on disk."""
-        self.durable = max(self.durable, number)
-        self.history.advance(self.durable)
-        for name in [name for name, newest in self._unsynced.items() if newest <= number]:
-            del self._unsynced[name]
-        self._id_limit_durable = max(self._id_limit_durable, id_limit)
-
-    def id_limit_written(self) -> i64:
-        """Return the id limit that the newest written batch carries."""
-        return self._id_limit_written
 
     def vouch(self) -> None:
         """Note beside the journal which batch is on disk, while nothing goes on that would say so.

@@ -95,7 +95,8 @@ def write_log(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
         out.write(key)
     if rows.labels_size > 0:
         out.write(b"".join(rows.labels))
-    out.write(rows.texts[0] if count == 1 else b"".join(rows.texts))
+    for text in rows.texts:
+        out.write(text)
 
 
 def read_log(data: bytes, pos: i64) -> LogRows:

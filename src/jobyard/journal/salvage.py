@@ -207,7 +207,7 @@ class _Replacement:
 
     def _append(self, number: i64, fields: HeadFields, records: bytes, part2: bytes) -> None:
         new = self._new
-        batch = encode_batch(new, number, fields, records, part2)
+        batch = encode_batch(new, number, fields, records, [part2] if part2 else [])
         self._batches.append(batch)
         new.end += len(batch)
         new.last_batch = number

@@ -51,6 +51,8 @@ COLD: Final = 1
 
 # Numbers of segments are written in 32 bits, and in ten digits.
 NUMBER_MAX: Final = 0x7FFFFFFF
+# A longer batch is put together with one copy; for a short one a writer costs less.
+JOINED_FROM: Final = 64 << 10
 _DIGITS: Final = 10
 _NAME_TAIL: Final = ".journal"
 _SPARE_TAIL: Final = ".spare"
@@ -189,22 +191,26 @@ class HeadFields:
 
 
 def encode_batch(
-    segment: Segment, number: i64, fields: HeadFields, part1: bytes, part2: bytes
+    segment: Segment, number: i64, fields: HeadFields, part1: bytes, bodies: list[bytes]
 ) -> bytes:
     """Return a whole batch, to be written at the end of its segment."""
+    part2_size: i64 = 0
+    part2_crc: i64 = 0
+    for body in bodies:
+        part2_size += len(body)
+        part2_crc = crc32(body, part2_crc)
     sums = b""
     if len(part1) > BLOCK:
         sums = encode_sums(part1, segment.end + BATCH_HEADER_SIZE)
     size: i64 = len(part1) + len(sums)
-    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, len(part2)))
-    part2_crc: i64 = crc32(part2) if part2 else 0
+    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, part2_size))
     write_i64_le(out, part2_crc | i64(len(sums)) << 32)
     write_i64_le(out, crc32(sums or part1, crc32(out.getvalue())))
+    if part2_size > 0 or size > JOINED_FROM:
+        return b"".join([out.getvalue(), part1, sums, *bodies])
     out.write(part1)
     if sums:
         out.write(sums)
-    if part2:
-        out.write(part2)
     return out.getvalue()
 
 

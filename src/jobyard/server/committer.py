@@ -21,6 +21,7 @@ from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
 from jobyard.journal.gate import Gate
+from jobyard.journal.outgoing import LONG_BATCH, Pending
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
@@ -33,10 +34,8 @@ SYNC: Final = "sync"
 OS: Final = "os"
 OFF: Final = "off"
 
-# Records that nobody waits for reach the disk this soon.
+# Records that nobody waits for reach the disk this soon, or as soon as they are a long batch.
 LAZY_MS: Final = 50
-# ... or as soon as they are this many.
-LAZY_BYTES: Final = 1 << 20
 # Mean sync time from which a thread is worth its switches, and below which inline is again.
 # A thread costs about 30 us a commit; a sync of 0.3 ms is ten times that.
 THREAD_FROM_S: Final = 0.0003
@@ -169,6 +168,7 @@ class Committer(Commits):
                 self._lazy_since_ms = NEVER_MS
             elif self._is_due(now_ms):
                 if self._is_syncing:
+                    self._close_long()
                     return NEVER_MS
                 self._commit()
                 self._lazy_since_ms = NEVER_MS
@@ -186,7 +186,7 @@ class Committer(Commits):
             return True
         if self._lazy_since_ms == NEVER_MS:
             self._lazy_since_ms = now_ms
-        return now_ms - self._lazy_since_ms >= LAZY_MS or self._journal.open_bytes() > LAZY_BYTES
+        return now_ms - self._lazy_since_ms >= LAZY_MS or self._is_long()
 
     def _next_ms(self, now_ms: int) -> int:
         if self._lazy_since_ms != NEVER_MS:
@@ -198,17 +198,59 @@ class Committer(Commits):
 
     # -- class sync ----------------------------------------------------------------------------
 
+    def _is_long(self) -> bool:
+        return self._journal.open_bytes() > LONG_BATCH
+
+    def _close_long(self) -> None:
+        """Close a long batch while a sync runs.
+
+        All that comes during a sync would else be one batch, and a few large bodies one of which
+        the checksums alone take a hundred milliseconds.
+        """
+        if self._is_long():
+            self._journal.seal_batch()
+
     def _commit(self) -> None:
         journal = self._journal
         journal.seal_batch()
-        journal.write_pending()
-        self._yard.bodies.cool()
         self.commits_count += 1
         if self.durations is not None:
             self.durations.begin()
+        batches = journal.write_short()
+        if batches:
+            self._write_in_thread(batches)
+            return
+        self._yard.bodies.cool()
         self._sync()
         if not self._is_syncing:
             self._gate.release(journal.durable)
+
+    def _write_in_thread(self, batches: list[Pending]) -> None:
+        """Have long batches written and synced elsewhere: a copy of 10 MiB takes 10 ms."""
+        journal = self._journal
+        number = batches[-1].number
+        id_limit = journal.id_limit_sealed()
+        names = set(journal.take_unsynced())
+        self._is_syncing = True
+
+        def write() -> Callable[[], None]:
+            for one in batches:
+                self._storage.write_apart(one.segment.name, one.offset, one.data)
+                names.add(one.segment.name)
+            started = time.perf_counter()
+            for name in names:
+                self._storage.sync(name)
+            took = time.perf_counter() - started
+            return lambda: self._on_written(batches, number, id_limit, took)
+
+        self._worker.submit(write)
+
+    def _on_written(
+        self, batches: list[Pending], number: int, id_limit: int, took_s: float
+    ) -> None:
+        self._journal.mark_written(batches, id_limit)
+        self._yard.bodies.cool()
+        self._on_synced(number, id_limit, took_s)
 
     def _sync(self) -> None:
         """Sync at once, or have it done where that is slow."""

@@ -242,6 +242,17 @@ class FileStorage(Storage):
         except OSError as error:
             raise _failed("write", name, error) from error
 
+    def write_apart(self, name: str, offset: int, data: bytes) -> None:
+        """Write all of `data` from another thread, while this one may close what it has open."""
+        try:
+            fd = self._open(name, os.O_RDWR)
+            try:
+                _pwrite(fd, data, offset)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _failed("write", name, error) from error
+
     def sync(self, name: str) -> None:
         """Return once the file's bytes are on disk."""
         try:

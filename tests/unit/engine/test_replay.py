@@ -158,7 +158,7 @@ def batch_of(storage: MemoryStorage, part1: bytes) -> None:
     site = OpenYard(storage)
     hot = site.journal.hot
     fields = HeadFields(1, 0, 1)
-    data = encode_batch(hot, site.journal.open_number, fields, part1, b"")
+    data = encode_batch(hot, site.journal.open_number, fields, part1, [])
     storage.write(hot.name, hot.end, data)
 
 

@@ -58,7 +58,7 @@ def test_sizes_that_leave_the_file_are_no_batch() -> None:
     hot = site.journal.hot
     for sizes in ((1 << 30, 0), (0, 1 << 40), (-1, 0), (0, -1)):
         fields = HeadFields(1, 0, 1)
-        head = bytearray(encode_batch(hot, 9, fields, b"", b""))
+        head = bytearray(encode_batch(hot, 9, fields, b"", []))
         head[4:8] = sizes[0].to_bytes(4, "little", signed=True)
         head[8:16] = sizes[1].to_bytes(8, "little", signed=True)
         storage.write(hot.name, hot.end, bytes(head))
@@ -99,7 +99,7 @@ def test_a_batch_is_found_behind_more_than_one_window_of_nothing() -> None:
     storage = MemoryStorage()
     segment = Segment(3, 0, 9 << 20)
     storage.create(segment.name, segment.size)
-    batch = encode_batch(segment, 5, HeadFields(1, 0, 1), b"", b"")
+    batch = encode_batch(segment, 5, HeadFields(1, 0, 1), b"", [])
     # The magic number straddles the end of the first window.
     offset = WINDOW + 7 - 2
     storage.write(segment.name, offset, batch)

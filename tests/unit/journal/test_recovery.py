@@ -81,7 +81,7 @@ def test_bytes_left_by_an_older_use_of_a_file_are_no_torn_tail() -> None:
     site = boot(storage, b"a")
     hot = site.journal.hot
     older = Segment(77, 0, hot.size)
-    batch = encode_batch(older, 1, HeadFields(1, 0, 1), b"x" * 50, b"")
+    batch = encode_batch(older, 1, HeadFields(1, 0, 1), b"x" * 50, [])
     storage.write(hot.name, hot.end, batch)
     assert survey(storage).cut_bytes == 0
     assert OpenYard(storage).yard.jobs.count == 1

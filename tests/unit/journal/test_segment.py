@@ -70,7 +70,7 @@ def test_a_batch_reads_back_as_it_was_written(
     segment.last_batch = 4
     fields = HeadFields(2, wall_ms, next_id)
     fields.durable, fields.first_record, fields.other = 3, 17, 2
-    data = encode_batch(segment, number, fields, part1, part2)
+    data = encode_batch(segment, number, fields, part1, [part2])
     head = BatchHead(b"??" + data, 2)
     assert data.startswith(BATCH_MAGIC_BYTES)
     assert (head.magic, head.number, head.segment, head.epoch) == (BATCH_MAGIC, number, 9, 2)

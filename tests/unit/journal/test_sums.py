@@ -67,9 +67,9 @@ def test_a_damaged_sector_is_found(start: int) -> None:
 def test_short_batches_have_none_and_are_as_they_were() -> None:
     segment = Segment(7, 0, 100_000)
     fields = HeadFields(1, 0, 1)
-    short = BatchHead(encode_batch(segment, 1, fields, records(512), b""), 0)
+    short = BatchHead(encode_batch(segment, 1, fields, records(512), []), 0)
     assert (short.sums_size, short.records_size, short.part1_size) == (0, 512, 512)
-    long = encode_batch(segment, 1, fields, records(300, 300), b"body")
+    long = encode_batch(segment, 1, fields, records(300, 300), [b"bo", b"dy"])
     head = BatchHead(long, 0)
     assert head.records_size == 600
     assert head.sums_size == sums_size(int(segment.end) + BATCH_HEADER_SIZE, 600)
@@ -95,7 +95,7 @@ def test_a_batch_of_an_older_format_is_read_though_it_is_long() -> None:
     """Its checksum is over the header and all records, and the place of the sums is zero."""
     part1 = records(400, 300, 900)
     segment = Segment(7, 0, 10_000)
-    head = bytearray(encode_batch(segment, 5, HeadFields(1, 0, 9), part1, b"")[:BATCH_HEADER_SIZE])
+    head = bytearray(encode_batch(segment, 5, HeadFields(1, 0, 9), part1, [])[:BATCH_HEADER_SIZE])
     head[4:8] = len(part1).to_bytes(4, "little")
     head[84:88] = bytes(4)
     head[88:96] = crc32(part1, crc32(head[:88])).to_bytes(8, "little")

@@ -33,7 +33,7 @@ def written(part1: bytes, number: int = 5) -> tuple[MemoryStorage, Segment]:
     """Return a sealed segment of one batch."""
     segment = Segment(3, 0, 0)
     fields = HeadFields(1, 0, 9)
-    batch = encode_batch(segment, number, fields, part1, b"")
+    batch = encode_batch(segment, number, fields, part1, [])
     header = encode_segment_header(segment, 1, 9, 0, 0)
     segment.last_batch = number
     data = header + batch + encode_seal(segment, number, fields)

@@ -10,6 +10,7 @@ import pytest
 from jobyard.engine.claim_setup import open_topic_queue
 from jobyard.errors import StorageFailed
 from jobyard.journal.gate import Gate, Outbox, Sink
+from jobyard.journal.outgoing import LONG_BATCH
 from jobyard.model.job import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
@@ -17,10 +18,13 @@ from jobyard.server.disk import FileStorage
 from tests.support.bare_bunqueue import BareBunqueue
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import config
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard
 
 INTERVAL_MS = 50
 SLOW_S = 0.005
+LARGE = b"x" * (LONG_BATCH + 1)
+# Holds several of them.
+LARGE_SEGMENT = 16 * LONG_BATCH
 
 
 class SlowStorage(MemoryStorage):
@@ -36,6 +40,9 @@ class SlowStorage(MemoryStorage):
         while time.perf_counter() < done_s:
             pass
         super().sync(name)
+
+    def write_apart(self, name: str, offset: int, data: bytes) -> None:
+        self.write(name, offset, data)
 
     def fill(self, name: str, offset: int) -> int:
         self.fills.append(f"{name} {offset}")
@@ -84,9 +91,14 @@ class Heard(Sink):
 class Desk:
     """A committer over a disk in memory, and one client whose answers it holds."""
 
-    def __init__(self, durability: str = SYNC) -> None:
+    def __init__(self, durability: str = SYNC, segment_size: int = SEGMENT_SIZE) -> None:
         self.storage = SlowStorage()
-        self.site = OpenYard(self.storage, ids_ahead=durability != SYNC)
+        self.site = OpenYard(
+            self.storage,
+            segment_size=segment_size,
+            ids_ahead=durability != SYNC,
+            job_size_max=len(LARGE),
+        )
         self.journal = self.site.journal
         self.gate = Gate()
         self.gate.safe = self.journal.durable
@@ -122,6 +134,13 @@ class Desk:
 
     def put(self, body: bytes = b"x") -> None:
         self.say(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
+
+    def stored_body(self, job_id: int) -> bytes:
+        """Return a body as the journal has it."""
+        job = self.site.yard.jobs.get(job_id)
+        assert job is not None
+        place = int(job.place)
+        return self.journal.read(place >> 32, place & 0xFFFFFFFF, int(job.size))
 
     def is_full(self) -> bool:
         return self.journal.is_full
@@ -186,6 +205,57 @@ def test_much_that_nobody_waits_for_is_written_at_once() -> None:
         desk.committer.turn(NOW_MS)
         count += 1
         assert count < 1000, "a megabyte was never written"
+
+
+def test_a_long_batch_is_written_and_synced_by_the_worker() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    desk.put(LARGE)
+    desk.committer.turn(NOW_MS)
+    assert desk.take_calls() == []
+    assert desk.stored_body(1) == LARGE, "it can be read before it is written"
+    desk.worker.work()
+    assert desk.heard.data == b""
+    assert desk.take_calls() == ["write", "sync"]
+    desk.worker.collect()
+    assert desk.heard.data == b"INSERTED 1\r\n"
+    assert not desk.journal.pending
+    assert desk.stored_body(1) == LARGE
+    assert desk.committer.turn(NOW_MS) == NEVER_MS
+    assert desk.take_calls() == []
+
+
+def test_long_batches_during_a_sync_are_not_joined() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    desk.slow_down()
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    for _ in range(3):
+        desk.put(LARGE)
+        desk.committer.turn(NOW_MS)
+    desk.put()
+    desk.worker.work_all()
+    desk.take_calls()
+    assert desk.heard.data.count(b"INSERTED") == 1
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.take_calls() == ["write", "write", "write", "write", "sync"]
+    assert desk.heard.data.count(b"INSERTED") == 5
+
+
+def test_what_comes_while_a_long_batch_is_written_waits_for_the_next() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    desk.put(LARGE)
+    desk.committer.turn(NOW_MS)
+    desk.put()
+    desk.put(LARGE)
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == 1
+    assert [len(one.data) > len(LARGE) for one in desk.journal.pending] == [True]
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == 3
+    assert not desk.journal.pending
 
 
 def test_a_failed_sync_lets_nothing_go() -> None:
