@@ -103,6 +103,14 @@ def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
         raise YardFull
 
 
+def make_room_in_parts(yard: Yard, size: i64, now_ms: i64) -> None:
+    """See that `size` bytes of jobs can be taken in, in several batches; YardFull if not."""
+    if not yard.bodies.admits(size):
+        raise YardFull
+    if yard.journal.is_on and not yard.journal.admit_parts(size, now_ms):
+        raise YardFull
+
+
 def make_way(
     yard: Yard,
     queue: Queue,

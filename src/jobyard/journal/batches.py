@@ -123,7 +123,7 @@ class Batches(Outgoing):
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
         if self._missing(needed) > 0:
             # What could be made may be enough, even if it is not all that was wanted.
-            self._grow(now_ms, needed)
+            self._grow(now_ms, self._missing(needed))
             if self._missing(needed) > 0:
                 return False
         try:
@@ -132,6 +132,19 @@ class Batches(Outgoing):
             self._set_full(now_ms)
             return False
         return True
+
+    def admit_parts(self, size: i64, now_ms: i64) -> bool:
+        """See that there are files for `size` bytes of several batches; False if not.
+
+        Opens none of them: one that holds all would have to be made while others wait.
+        """
+        missing = self._missing_of_parts(size)
+        if missing > 0:
+            self._grow(now_ms, missing)
+        return self._missing_of_parts(size) <= 0
+
+    def _missing_of_parts(self, size: i64) -> i64:
+        return self._promised() + size - self._room()
 
     def has_room(self, size: i64) -> bool:
         """Tell whether `size` bytes can be written that are nobody's promised end."""
@@ -155,14 +168,20 @@ class Batches(Outgoing):
 
     def _missing(self, needed: i64) -> i64:
         """Return how many bytes of spare files there are too few to append `needed` more."""
-        rest: i64 = self.hot.size - self.hot.end - self._open_size()
-        room: i64 = rest + len(self.spares) * self._usable()
+        room = self._room()
         if not self._must_roll(needed):
             return self._promised() + needed - room
         # A roll leaves the rest of the segment unused. What no segment holds gets a file of its
         # own, of which nothing is promised to others.
         is_long = self._segment_for(needed) > self.segment_size
-        return self._promised() + rest + (0 if is_long else needed) - room
+        return self._promised() + self._rest() + (0 if is_long else needed) - room
+
+    def _rest(self) -> i64:
+        """Return what is left of the hot segment."""
+        return self.hot.size - self.hot.end - self._open_size()
+
+    def _room(self) -> i64:
+        return self._rest() + len(self.spares) * self._usable()
 
     def _usable(self) -> i64:
         return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
@@ -182,12 +201,12 @@ class Batches(Outgoing):
     def _spares_for(self, missing: i64) -> i64:
         return max(0, (missing + self._usable() - 1) // self._usable())
 
-    def _grow(self, now_ms: i64, needed: i64) -> None:
+    def _grow(self, now_ms: i64, missing: i64) -> None:
         """Make the spare files that are wanted, unless the disk was full a moment ago."""
         if self.is_full and now_ms < self._full_until_ms:
             return
         try:
-            for _ in range(self._spares_for(self._missing(needed))):
+            for _ in range(self._spares_for(missing)):
                 name = self.new_spare_name()
                 self.storage().create(name, self.segment_size)
                 self.storage().sync_directory()
@@ -204,7 +223,7 @@ class Batches(Outgoing):
     def retry_full(self, now_ms: i64) -> None:
         """Look whether a full disk has room again; called every so often while it is full."""
         if self.is_full and now_ms >= self._full_until_ms:
-            self._grow(now_ms, 0)
+            self._grow(now_ms, self._missing(0))
 
     def note_full(self) -> None:
         """Note that the disk had no room for a spare file; it may be asked again at once."""

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.put import Wish, check_way, enter, make_room, make_way, room_for
+from jobyard.engine.put import (
+    Wish,
+    check_way,
+    enter,
+    make_room,
+    make_room_in_parts,
+    make_way,
+    room_for,
+)
 from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.engine.take import offer
 from jobyard.engine.tasks import Task
@@ -314,7 +322,10 @@ class Batch(Task):
         """Refuse the batch as long as nothing of it has entered."""
         if queue.config is not None:
             check_way(queue, len(self._wishes), self._size)
-        make_room(self._yard, self._room, now_ms)
+        if self._at == len(self._wishes):
+            make_room(self._yard, self._room, now_ms)
+        else:
+            make_room_in_parts(self._yard, self._room, now_ms)
 
     def _make_room(self, queue: Queue, first: i64, now_ms: i64) -> None:
         """Make room for the jobs that enter now."""
@@ -334,7 +345,7 @@ class Batch(Task):
             at += 1
         if queue.config is not None:
             make_way(yard, queue, self._at - first, size, room, now_ms)
-        if first > 0:
+        if first > 0 or self._at < len(self._wishes):
             make_room(yard, room, now_ms)
 
     def _break_off(self, refusal: Exception, entered: i64) -> None:
