@@ -153,16 +153,24 @@ class FileStorage(Storage):
             try:
                 return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._directory_fd)
             except OSError as error:
-                if error.errno not in _NO_DESCRIPTOR or not self._reserved:
+                if not self._gave_way(error):
                     raise
-                os.close(self._reserved.pop())
+
+    def _gave_way(self, error: OSError) -> bool:
+        """Close a descriptor of the reserve if there was none left; tell whether one was closed."""
+        if error.errno not in _NO_DESCRIPTOR or not self._reserved:
+            return False
+        os.close(self._reserved.pop())
+        return True
 
     def names(self) -> list[str]:
         """Return the names of all files."""
-        try:
-            return [path.name for path in self._directory.iterdir()]
-        except OSError as error:
-            raise _failed("list", str(self._directory), error) from error
+        while True:
+            try:
+                return os.listdir(self._directory_fd)
+            except OSError as error:
+                if not self._gave_way(error):
+                    raise _failed("list", str(self._directory), error) from error
 
     def size(self, name: str) -> int:
         """Return the size of a file."""

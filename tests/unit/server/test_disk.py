@@ -235,6 +235,22 @@ def test_files_of_the_journal_are_opened_when_connections_have_all_descriptors(
     assert len(storage._reserved) == RESERVED_FILES
 
 
+def test_a_listing_takes_a_descriptor_out_of_the_reserve(storage: FileStorage) -> None:
+    storage.create("a", 100)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    with limit(resource.RLIMIT_NOFILE, lowest_free):
+        assert "a" in storage.names()
+
+
+def test_bytes_written_from_another_thread_are_read_back(storage: FileStorage) -> None:
+    storage.create("a", 100)
+    storage.write("a", 0, b"x")
+    storage.write_apart("a", 1, b"yz")
+    storage.sync("a")
+    assert storage.read("a", 0, 4) == b"xyz\0"
+
+
 def test_a_directory_without_its_lock_file_still_has_one_user(
     storage: FileStorage, folder: Path
 ) -> None:
