@@ -218,8 +218,10 @@ def storage_value(door: BunqueueDoor) -> dict[str, object]:
     """Return how the disk is."""
     error = door.surroundings.disk_error()
     since: object = None
-    if error:
-        since = float(door.wall_ms(door.surroundings.disk_error_since_ms()))
+    since_ms = door.surroundings.disk_error_since_ms()
+    # Noted once a second.
+    if error and since_ms > 0:
+        since = float(door.wall_ms(since_ms))
     journal = door.yard.journal
     damages = journal.damages
     told: dict[str, object] = {"diskFull": journal.is_full, "error": error or None, "since": since}

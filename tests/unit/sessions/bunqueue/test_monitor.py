@@ -97,6 +97,9 @@ def test_a_full_disk_is_told_with_its_time() -> None:
     wall_ms = site.door.wall_ms(site.now_ms)
     data = client.ok("StorageStatus")["data"]
     assert data == {"diskFull": True, "error": "the disk is full", "since": wall_ms}
+    # Full a moment ago, and not noted yet.
+    site.life.error_since_ms = 0
+    assert client.ok("StorageStatus")["data"]["since"] is None
 
 
 def test_memory_can_be_compacted_at_any_time() -> None:
