@@ -167,7 +167,7 @@ class FileStorage(Storage):
         """Return the names of all files."""
         while True:
             try:
-                return os.listdir(self._directory_fd)
+                return [path.name for path in self._directory.iterdir()]
             except OSError as error:
                 if not self._gave_way(error):
                     raise _failed("list", str(self._directory), error) from error
