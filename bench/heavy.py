@@ -30,6 +30,8 @@ MESSAGE_MAX: Final = 1 << 20
 DATA_MAX: Final = 10 << 20
 # Of the jobs that one may wait for.
 MEMBERS_MAX: Final = 10_000
+# Jobs of a flow.
+FLOW_MAX: Final = 10_000
 # Small values in one frame: as many as one may have bytes.
 VALUES_MAX: Final = 60 << 20
 HEAD: Final = struct.Struct(">I")
@@ -221,6 +223,25 @@ def _push_chain(doors: Doors) -> None:
         for at in range(min(doors.jobs, BUNDLE_MAX))
     ]
     doors.command("PUSHB", queue="q", jobs=jobs)
+
+
+def _push_flow(*, is_chain: bool) -> Act:
+    """Push a flow as large as one may be: a chain, or a parent of all others."""
+
+    def push(doors: Doors) -> None:
+        names = [f"f{at}" for at in range(min(doors.jobs, FLOW_MAX) - 1)]
+        child = {"data": {"__parentId": "p", "__parentQueue": "q"}, "parentId": "p"}
+        parent = {"data": {"__childrenIds": names}, "childrenIds": names, "dependsOn": names}
+        inputs: list[dict[str, object]] = [*[child] * len(names), parent]
+        if is_chain:
+            inputs = [{"data": {}, "dependsOn": names[at - 1 : at]} for at in range(len(names) + 1)]
+        jobs = [
+            {"id": name, "queue": "q", "input": given}
+            for name, given in zip([*names, "p"], inputs, strict=True)
+        ]
+        doors.command("PUSHF", jobs=jobs)
+
+    return push
 
 
 def _push_values(doors: Doors) -> None:
@@ -482,6 +503,8 @@ HEAVY: Final = (
     Heavy("delete-jobs", _fill("queue"), _delete(match="odd")),
     Heavy("PUSHB-delayed", lambda _doors: None, _push_at_once),
     Heavy("PUSHB-chain", lambda _doors: None, _push_chain),
+    Heavy("PUSHF-tree", lambda _doors: None, _push_flow(is_chain=False)),
+    Heavy("PUSHF-chain", lambda _doors: None, _push_flow(is_chain=True)),
     Heavy("PUSHB-values", lambda _doors: None, _push_values),
     Heavy("PUSH-json", lambda _doors: None, _push_json),
     Heavy("bulk-json", lambda _doors: None, _push_bulk),

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from jobyard.sessions.bunqueue.flows import FLOW_JOBS_MAX
+from jobyard.sessions.bunqueue.flow_push import FLOW_JOBS_MAX
 from tests.support.bare_bunqueue import Answer, BareBunqueue
 from tests.support.bare_flows import again, end_child, failures, family, late, stage, values
 from tests.support.memory_storage import MemoryStorage
