@@ -230,9 +230,11 @@ def _push_flow(*, is_chain: bool) -> Act:
 
     def push(doors: Doors) -> None:
         names = [f"f{at}" for at in range(min(doors.jobs, FLOW_MAX) - 1)]
-        child = {"data": {"__parentId": "p", "__parentQueue": "q"}, "parentId": "p"}
-        parent = {"data": {"__childrenIds": names}, "childrenIds": names, "dependsOn": names}
-        inputs: list[dict[str, object]] = [*[child] * len(names), parent]
+        mine: dict[str, object] = {"__parentId": "p", "__parentQueue": "q"}
+        child: dict[str, object] = {"data": mine, "parentId": "p"}
+        parent: dict[str, object] = {"childrenIds": names, "dependsOn": names}
+        parent["data"] = {"__childrenIds": names}
+        inputs = [*[child] * len(names), parent]
         if is_chain:
             inputs = [{"data": {}, "dependsOn": names[at - 1 : at]} for at in range(len(names) + 1)]
         jobs = [
