@@ -27,15 +27,9 @@ RESTING_MAX: Final = 80
 TUBES: Final = (b"default", b"red", b"green")
 SIZES: Final = (12, 40, 100, 100, 100, 300, 1000, 4096, 4097, 9000)
 BIG_SIZE: Final = 50_000
+BIG_EVERY: Final = 97
 
 Address = tuple[str, int] | str
-
-
-def body_of(serial: int) -> bytes:
-    """Return the one body of that number; sizes fall on both sides of every limit."""
-    size = BIG_SIZE if serial % 97 == 0 else SIZES[serial % len(SIZES)]
-    token = b"%d:" % serial
-    return (token * (size // len(token) + 1))[:size]
 
 
 class Broken(AssertionError):
@@ -77,8 +71,10 @@ class Answer:
 class Ledger:
     """All promises of one data directory, over any number of servers."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, big_size: int = BIG_SIZE, big_every: int = BIG_EVERY) -> None:
         self._seed = seed
+        self._big_size = big_size
+        self._big_every = big_every
         self.rng: Final = random.Random(seed)
         self.jobs: dict[int, Entry] = {}
         self._gone: set[int] = set()
@@ -92,6 +88,12 @@ class Ledger:
         """Return the complaint, with the seed that leads back to it."""
         return Broken(f"{what} (seed {self._seed})")
 
+    def body_of(self, serial: int) -> bytes:
+        """Return the one body of that number; sizes fall on both sides of every limit."""
+        size = SIZES[serial % len(SIZES)] if serial % self._big_every else self._big_size
+        token = b"%d:" % serial
+        return (token * (size // len(token) + 1))[:size]
+
     def next_serial(self) -> int:
         """Draw the number of a new body."""
         self._serials += 1
@@ -101,7 +103,7 @@ class Ledger:
         """Note a job that was seen with a body; None if it was answered as deleted."""
         number = body.partition(b":")[0]
         serial = int(number) if number.isdigit() else 0
-        if not 0 < serial <= self._serials or body != body_of(serial):
+        if not 0 < serial <= self._serials or body != self.body_of(serial):
             raise self.broken(f"job {job_id} has a body nobody put: {body[:60]!r}")
         if self._serial_by_id.setdefault(job_id, serial) != serial:
             raise self.broken(f"id {job_id} was given to two jobs")
@@ -126,7 +128,7 @@ class Ledger:
     def inserted(self, job_id: int, serial: int, promised: tuple[str, int]) -> None:
         """Note an answered put; others may have had the job before its answer was read here."""
         is_news = job_id not in self._serial_by_id
-        entry = self.meet(job_id, body_of(serial))
+        entry = self.meet(job_id, self.body_of(serial))
         if entry is not None and is_news:
             entry.settle(0, promised)
 
@@ -231,7 +233,7 @@ def _work(ledger: Ledger, tube: bytes) -> Script:
 
 def _put(ledger: Ledger) -> Script:
     serial = ledger.next_serial()
-    body = body_of(serial)
+    body = ledger.body_of(serial)
     priority = ledger.rng.randrange(4)
     delay_s = LATER_S if ledger.rng.random() < 0.2 and ledger.may_rest() else 0
     line = b"put %d %d %d %d\r\n" % (priority, delay_s, TTR_S, len(body))

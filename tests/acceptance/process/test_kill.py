@@ -14,6 +14,7 @@ from tests.support.sockets import stat
 # Most servers die young; every fifth lives long enough to compact what the others left.
 SHORT_LIFE_S = 0.25
 LONG_LIFE_S = 0.8
+LONG_SIZE = 1_500_000
 
 
 def kill_while_starting(yard: Yard, after_s: float) -> None:
@@ -54,3 +55,14 @@ def test_nothing_answered_is_lost_over_sigkill(
         assert ledger.answers_count > 50 * cycles, "there was hardly any load"
         assert moved > 0, "nothing was compacted"
         assert yard.segment_numbers()[-1] > cycles, "no segment was rolled"
+
+
+def test_no_long_body_is_lost_over_sigkill(tmp_path: Path) -> None:
+    """Batches of more than a megabyte are written by the thread that syncs."""
+    ledger = Ledger(random.randrange(1 << 32), big_size=LONG_SIZE, big_every=5)
+    flags = ("--segment-size", "8MiB", "--events-bytes", "0", "--max-job-size", "2MiB")
+    with contextlib.closing(Yard(tmp_path / "data", *flags)) as yard:
+        yard.start()
+        run_cycles(yard, ledger, times(8))
+        ledger.check_all(yard.address)
+        assert yard.segment_numbers()[-1] > 8, "no segment was rolled"

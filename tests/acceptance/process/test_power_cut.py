@@ -13,6 +13,7 @@ from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, put_id, times
 from tests.support.faults import PowerDisk, Unavailable
 
 DISK_SIZE = 64 << 20
+LONG_SIZE = 1_100_000
 
 
 @pytest.fixture
@@ -36,10 +37,21 @@ def cut_power(disk: PowerDisk, yard: Yard) -> None:
 
 
 def test_nothing_answered_is_lost_when_the_power_is_cut(disk: PowerDisk) -> None:
-    ledger = Ledger(random.randrange(1 << 32))
-    with contextlib.closing(Yard(disk.root / "data", *SMALL_SEGMENTS)) as yard:
+    run_cycles(disk, Ledger(random.randrange(1 << 32)), SMALL_SEGMENTS, times(8))
+
+
+def test_no_long_body_is_lost_when_the_power_is_cut(disk: PowerDisk) -> None:
+    """Batches of more than a megabyte are written by the thread that syncs."""
+    ledger = Ledger(random.randrange(1 << 32), big_size=LONG_SIZE, big_every=40)
+    flags = ("--segment-size", "4MiB", "--events-bytes", "0", "--max-job-size", "2MiB")
+    run_cycles(disk, ledger, flags, times(4))
+
+
+def run_cycles(disk: PowerDisk, ledger: Ledger, flags: tuple[str, ...], count: int) -> None:
+    """Load, cut the power and check, over and over."""
+    with contextlib.closing(Yard(disk.root / "data", *flags)) as yard:
         yard.start()
-        for cycle in range(times(8)):
+        for cycle in range(count):
             crew = Crew(ledger, yard.address)
             crew.work_for(0.6 if cycle % 4 == 3 else ledger.rng.uniform(0.02, 0.2))
             disk.cut_power()
