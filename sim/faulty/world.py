@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
 from jobyard.engine.repair import repair_storage
@@ -30,12 +30,17 @@ from sim.topics.nouns import Ask
 from sim.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jobyard.sessions.session import Session
     from sim.boot import Boot
     from sim.faulty.ledger import Ledger
     from sim.glidemq.network import Answer as RespAnswer
     from sim.storage import VirtualDisk
     from sim.topics.model import Answer
     from sim.workload import Swarm
+
+Told = TypeVar("Told")
 
 STEPS: Final = 160
 # Turns in which a command must come to its end.
@@ -264,14 +269,7 @@ class FaultyWorld(World):
         self.note(f"< {ask!r}")
         line = self._http
         line.session.receive(ask.request(), self.now_ms())
-        answers = line.collect()
-        for _ in range(TURNS_MAX):
-            if answers:
-                break
-            self.boot.yard.tasks.go_on(self.now_ms())
-            line.session.resume(self.now_ms())
-            answers = line.collect()
-        ((answer, _),) = answers
+        answer = self._await(line.session, line.collect)
         self._note_refusals()
         self.note(f"> {answer.status} {str(answer.body)[:160]}")
         return answer
@@ -281,16 +279,21 @@ class FaultyWorld(World):
         self.note(f"< {b' '.join(words)[:160]!r}")
         line = self._resp
         line.session.receive(pack(words), self.now_ms())
-        answers = line.collect()
+        answer = self._await(line.session, line.collect)
+        self._note_refusals()
+        self.note(f"> {str(answer)[:160]}")
+        return answer
+
+    def _await(self, session: Session, collect: Callable[[], list[tuple[Told, bytes]]]) -> Told:
+        """Return the one answer to what was asked, which may take some turns."""
+        answers = collect()
         for _ in range(TURNS_MAX):
             if answers:
                 break
             self.boot.yard.tasks.go_on(self.now_ms())
-            line.session.resume(self.now_ms())
-            answers = line.collect()
+            session.resume(self.now_ms())
+            answers = collect()
         ((answer, _),) = answers
-        self._note_refusals()
-        self.note(f"> {str(answer)[:160]}")
         return answer
 
     def newest(self) -> int:
