@@ -17,14 +17,30 @@ LONG_BATCH: Final = 1 << 20
 
 @final
 class Pending:
-    """A closed batch or seal on its way to the kernel."""
+    """A closed batch or seal on its way to the kernel, in pieces."""
 
-    def __init__(self, segment: Segment, data: bytes, number: i64, *, is_seal: bool) -> None:
+    def __init__(
+        self, segment: Segment, pieces: list[bytes], number: i64, *, is_seal: bool
+    ) -> None:
         self.segment: Segment = segment
         self.offset: i64 = segment.end
-        self.data: bytes = data
+        self.pieces = pieces
         self.number: i64 = number
         self.is_seal: bool = is_seal
+        self.size: i64 = 0
+        for piece in pieces:
+            self.size += len(piece)
+
+    def read(self, at: i64, size: i64) -> bytes:
+        """Return bytes of it, as many as there are."""
+        found: list[bytes] = []
+        for piece in self.pieces:
+            if at < len(piece) and size > 0:
+                some = piece[at : at + size]
+                found.append(some)
+                size -= len(some)
+            at = max(at - len(piece), 0)
+        return found[0] if len(found) == 1 else b"".join(found)
 
 
 class Outgoing:
@@ -70,7 +86,7 @@ class Outgoing:
             if one.is_seal:
                 for unsynced in self.take_unsynced():
                     storage.sync(unsynced)
-                storage.write(name, one.offset, one.data)
+                self._write_one(storage, one)
                 storage.sync(name)
                 one.segment.is_sealed = True
                 if one.segment.temperature == COLD:
@@ -79,8 +95,14 @@ class Outgoing:
                     one.segment.size = one.segment.end
                 self.mark_durable(self.written, 0)
             else:
-                storage.write(name, one.offset, one.data)
+                self._write_one(storage, one)
                 self._note_written(one)
+
+    def _write_one(self, storage: Storage, one: Pending) -> None:
+        at = one.offset
+        for piece in one.pieces:
+            storage.write(one.segment.name, at, piece)
+            at += len(piece)
 
     def _note_written(self, one: Pending) -> None:
         self._unsynced[one.segment.name] = one.number
@@ -95,7 +117,7 @@ class Outgoing:
         size: i64 = 0
         while rest > 0 and not self.pending[rest - 1].is_seal:
             rest -= 1
-            size += len(self.pending[rest].data)
+            size += self.pending[rest].size
         if size <= LONG_BATCH:
             self.write_pending()
             return []

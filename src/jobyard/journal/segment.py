@@ -51,8 +51,8 @@ COLD: Final = 1
 
 # Numbers of segments are written in 32 bits, and in ten digits.
 NUMBER_MAX: Final = 0x7FFFFFFF
-# A longer batch is put together with one copy; for a short one a writer costs less.
-JOINED_FROM: Final = 64 << 10
+# More than this of a batch is written as it is; a copy of less costs less than another write.
+COPIED_MAX: Final = 64 << 10
 _DIGITS: Final = 10
 _NAME_TAIL: Final = ".journal"
 _SPARE_TAIL: Final = ".spare"
@@ -194,24 +194,46 @@ def encode_batch(
     segment: Segment, number: i64, fields: HeadFields, part1: bytes, bodies: list[bytes]
 ) -> bytes:
     """Return a whole batch, to be written at the end of its segment."""
-    part2_size: i64 = 0
-    part2_crc: i64 = 0
-    for body in bodies:
-        part2_size += len(body)
-        part2_crc = crc32(body, part2_crc)
+    return b"".join(encode_pieces(segment, number, fields, part1, bodies, crc_of(bodies)))
+
+
+def encode_pieces(
+    segment: Segment,
+    number: i64,
+    fields: HeadFields,
+    part1: bytes,
+    bodies: list[bytes],
+    bodies_crc: i64,
+) -> list[bytes]:
+    """Return a whole batch in pieces, of which what is long is not copied."""
     sums = b""
     if len(part1) > BLOCK:
         sums = encode_sums(part1, segment.end + BATCH_HEADER_SIZE)
     size: i64 = len(part1) + len(sums)
-    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, part2_size))
-    write_i64_le(out, part2_crc | i64(len(sums)) << 32)
+    bodies_size: i64 = 0
+    for body in bodies:
+        bodies_size += len(body)
+    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, bodies_size))
+    write_i64_le(out, bodies_crc | i64(len(sums)) << 32)
     write_i64_le(out, crc32(sums or part1, crc32(out.getvalue())))
-    if part2_size > 0 or size > JOINED_FROM:
-        return b"".join([out.getvalue(), part1, sums, *bodies])
+    if size > COPIED_MAX:
+        return [out.getvalue(), part1, sums, *bodies]
     out.write(part1)
     if sums:
         out.write(sums)
-    return out.getvalue()
+    if bodies_size > COPIED_MAX:
+        return [out.getvalue(), *bodies]
+    for body in bodies:
+        out.write(body)
+    return [out.getvalue()]
+
+
+def crc_of(bodies: list[bytes]) -> i64:
+    """Return the checksum of bodies that lie one behind the other."""
+    crc: i64 = 0
+    for body in bodies:
+        crc = crc32(body, crc)
+    return crc
 
 
 def encode_seal(segment: Segment, number: i64, fields: HeadFields) -> bytes:

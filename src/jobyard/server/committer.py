@@ -235,7 +235,7 @@ class Committer(Commits):
 
         def write() -> Callable[[], None]:
             for one in batches:
-                self._storage.write_apart(one.segment.name, one.offset, one.data)
+                self._storage.write_apart(one.segment.name, one.offset, one.pieces)
                 names.add(one.segment.name)
             started = time.perf_counter()
             for name in names:

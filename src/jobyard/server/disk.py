@@ -250,12 +250,14 @@ class FileStorage(Storage):
         except OSError as error:
             raise _failed("write", name, error) from error
 
-    def write_apart(self, name: str, offset: int, data: bytes) -> None:
-        """Write all of `data` from another thread, while this one may close what it has open."""
+    def write_apart(self, name: str, offset: int, pieces: list[bytes]) -> None:
+        """Write all of `pieces` from another thread, while this one may close what it has open."""
         try:
             fd = self._open(name, os.O_RDWR)
             try:
-                _pwrite(fd, data, offset)
+                for piece in pieces:
+                    _pwrite(fd, piece, offset)
+                    offset += len(piece)
             finally:
                 os.close(fd)
         except OSError as error:

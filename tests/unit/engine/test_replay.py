@@ -186,7 +186,7 @@ def test_jobs_of_a_queue_that_no_record_names_are_refused() -> None:
     site = OpenYard(storage)
     site.put(queue="q")
     site.journal.seal_batch()
-    record = site.journal.pending[0].data[96 + 24 + 1 :]  # without the queue's name
+    record = site.journal.pending[0].pieces[0][96 + 24 + 1 :]  # without the queue's name
     batch_of(other := MemoryStorage(), record)
     with pytest.raises(JournalDamaged) as damage:
         OpenYard(other)

@@ -71,9 +71,9 @@ def test_what_is_appended_between_two_commits_is_all_there_or_not_at_all() -> No
     site.journal.seal_batch()
     batch = site.journal.pending[0]
     site.journal.write_pending()
-    for kept in (0, 1, len(batch.data) // 2, len(batch.data) - 1):
+    for kept in (0, 1, int(batch.size) // 2, int(batch.size) - 1):
         torn = storage.killed()
-        lost = len(batch.data) - kept
+        lost = int(batch.size) - kept
         torn.write(batch.segment.name, batch.offset + kept, bytes(lost))
         assert OpenYard(torn).yard.jobs.count == 1
     assert OpenYard(storage.killed()).yard.jobs.count == 6
@@ -120,12 +120,12 @@ def test_a_batch_vouches_only_for_what_is_on_disk() -> None:
     for _ in range(3):
         site.put()
         journal.seal_batch()
-        assert BatchHead(journal.pending[-1].data, 0).durable == known
+        assert BatchHead(journal.pending[-1].pieces[0], 0).durable == known
         journal.write_pending()
     journal.commit()
     site.put()
     journal.seal_batch()
-    assert BatchHead(journal.pending[-1].data, 0).durable == journal.durable == known + 3
+    assert BatchHead(journal.pending[-1].pieces[0], 0).durable == journal.durable == known + 3
 
 
 def test_a_failed_sync_is_raised_before_anything_counts_as_durable() -> None:

@@ -50,7 +50,7 @@ def records(storage: MemoryStorage, site: OpenYard) -> list[bytes]:
     site.journal.seal_batch()
     pending = site.journal.pending[-1]
     site.commit()
-    data = storage.read(pending.segment.name, pending.offset, len(pending.data))
+    data = storage.read(pending.segment.name, pending.offset, int(pending.size))
     at, end = BATCH_HEADER_SIZE, BATCH_HEADER_SIZE + BatchHead(data, 0).part1_size
     found = []
     while at < end:

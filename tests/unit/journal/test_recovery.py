@@ -273,7 +273,7 @@ def test_a_batch_lost_between_two_of_the_other_temperature_cuts_there() -> None:
     batch = next(one for one in site.journal.pending if one.segment is site.journal.cold)
     site.journal.write_pending()
     whole = storage.killed()
-    storage.write(batch.segment.name, batch.offset, bytes(len(batch.data)))
+    storage.write(batch.segment.name, batch.offset, bytes(int(batch.size)))
     recovery = survey(storage)
     assert recovery.cut == batch.number
     found = snapshot(OpenYard(storage).yard)

@@ -41,8 +41,8 @@ class SlowStorage(MemoryStorage):
             pass
         super().sync(name)
 
-    def write_apart(self, name: str, offset: int, data: bytes) -> None:
-        self.write(name, offset, data)
+    def write_apart(self, name: str, offset: int, pieces: list[bytes]) -> None:
+        self.write(name, offset, b"".join(pieces))
 
     def fill(self, name: str, offset: int) -> int:
         self.fills.append(f"{name} {offset}")
@@ -251,7 +251,7 @@ def test_what_comes_while_a_long_batch_is_written_waits_for_the_next() -> None:
     desk.committer.turn(NOW_MS)
     desk.worker.work_all()
     assert desk.heard.data.count(b"INSERTED") == 1
-    assert [len(one.data) > len(LARGE) for one in desk.journal.pending] == [True]
+    assert [one.size > len(LARGE) for one in desk.journal.pending] == [True]
     desk.committer.turn(NOW_MS)
     desk.worker.work_all()
     assert desk.heard.data.count(b"INSERTED") == 3

@@ -246,7 +246,7 @@ def test_a_listing_takes_a_descriptor_out_of_the_reserve(storage: FileStorage) -
 def test_bytes_written_from_another_thread_are_read_back(storage: FileStorage) -> None:
     storage.create("a", 100)
     storage.write("a", 0, b"x")
-    storage.write_apart("a", 1, b"yz")
+    storage.write_apart("a", 1, [b"y", b"", b"z"])
     storage.sync("a")
     assert storage.read("a", 0, 4) == b"xyz\0"
 
