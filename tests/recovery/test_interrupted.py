@@ -36,7 +36,7 @@ def crashed(seed: int) -> tuple[MemoryStorage, int]:
     site.put(b"torn")
     site.journal.seal_batch()
     torn = site.journal.pending[0]
-    storage.write(torn.segment.name, torn.offset, torn.data[:-3])
+    storage.write(torn.segment.name, torn.offset, torn.pieces[0][:-3])
     storage.create(site.journal.new_spare_name(), SEGMENT)
     storage.create(site.journal.new_spare_name(), SEGMENT // 2)
     return storage.killed(), site.now_ms

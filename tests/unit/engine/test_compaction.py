@@ -419,7 +419,7 @@ def test_a_long_copy_is_cut_into_slices() -> None:
         site.compactor = Compactor(site.yard, [number])
         while number in site.journal.segments:
             site.compactor.step()
-            most = max(most, sum(len(one.data) for one in site.journal.pending))
+            most = max(most, sum(int(one.size) for one in site.journal.pending))
             site.commit()
     assert most < 600_000
     check_restart(site, storage)

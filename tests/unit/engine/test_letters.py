@@ -269,7 +269,7 @@ def cuts(site: Topic, before: MemoryStorage) -> Iterator[MemoryStorage]:
     site.journal.seal_batch()
     for _ in range(len(site.journal.pending)):
         one = site.journal.pending.pop(0)
-        site.memory.write(one.segment.name, one.offset, one.data)
+        site.memory.write(one.segment.name, one.offset, b"".join(one.pieces))
         site.memory.sync(one.segment.name)
         yield site.memory.cut_off()
 

@@ -353,7 +353,7 @@ def test_a_job_its_entry_and_the_end_of_the_one_it_replaces_lie_in_one_batch() -
         assert library.dedup("d", "debounce", delay=1000, data=f'"{"x" * number}"') != b"skipped"
         sealed = [one for one in journal.pending[sealed_count:] if not one.is_seal]
         rolled += len(sealed)
-        assert sum(len(one.data) - BATCH_HEADER_SIZE for one in sealed) in {0, open_size}
+        assert sum(int(one.size) - BATCH_HEADER_SIZE for one in sealed) in {0, open_size}
         if number % 3 == 2:
             library.site.site.commit()
     assert rolled > 2
