@@ -32,6 +32,9 @@ DATA_MAX: Final = 10 << 20
 MEMBERS_MAX: Final = 10_000
 # Jobs of a flow.
 FLOW_MAX: Final = 10_000
+# Clients that wait, and how many of them on one connection.
+WAITING: Final = 10_000
+PULLS: Final = 50
 # Small values in one frame: as many as one may have bytes.
 VALUES_MAX: Final = 60 << 20
 HEAD: Final = struct.Struct(">I")
@@ -244,6 +247,29 @@ def _push_flow(*, is_chain: bool) -> Act:
         doors.command("PUSHF", jobs=jobs)
 
     return push
+
+
+def _wait_in_line(doors: Doors) -> None:
+    """Let many clients wait for a job, as many of a connection as may."""
+    asked = msgspec.msgpack.encode({"cmd": "PULL", "queue": "q", "timeout": 60_000, "reqId": "1"})
+    frames = (HEAD.pack(len(asked)) + asked) * PULLS
+    for at in range(min(doors.jobs, WAITING) // PULLS):
+        peer = socket.create_connection(("127.0.0.1", doors.ports["bunqueue"]), ANSWER_S_MAX)
+        peer.sendall(frames)
+        doors.extra[str(at)] = peer
+
+
+def _serve_line(doors: Doors) -> None:
+    """Push a job for each of them at once; wait until all have theirs."""
+    peers = list(doors.extra.values())
+    doors.extra.clear()
+    doors.command("PUSHB", queue="q", jobs=[{"data": 1}] * (PULLS * len(peers)))
+    for peer in peers:
+        with peer, peer.makefile("rb") as answers:
+            for _ in range(PULLS):
+                (size,) = HEAD.unpack(answers.read(HEAD.size))
+                if msgspec.msgpack.decode(answers.read(size))["job"] is None:
+                    raise BenchError("one who waits gets no job")
 
 
 def _push_values(doors: Doors) -> None:
@@ -507,6 +533,7 @@ HEAVY: Final = (
     Heavy("PUSHB-chain", lambda _doors: None, _push_chain),
     Heavy("PUSHF-tree", lambda _doors: None, _push_flow(is_chain=False)),
     Heavy("PUSHF-chain", lambda _doors: None, _push_flow(is_chain=True)),
+    Heavy("waiting-pulls", _wait_in_line, _serve_line),
     Heavy("PUSHB-values", lambda _doors: None, _push_values),
     Heavy("PUSH-json", lambda _doors: None, _push_json),
     Heavy("bulk-json", lambda _doors: None, _push_bulk),

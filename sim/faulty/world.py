@@ -59,6 +59,8 @@ class FaultyBoot(TopicsBoot):
 
     def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
         super().__init__(swarm, disk, now_ms)
+        if swarm.units_per_turn:
+            self.yard.tasks.served_at_once = 1
         self.glidemq = GlidemqEntrance(GlidemqDoor(self.yard, Standstill(), now_ms))
 
 

@@ -2,9 +2,11 @@
 
 A job taken is leased: it belongs to one book until its run ends by a verb of `end`. Several queues
 are searched for the least (rank, stamp); who waits is served first come first served per queue.
+Where many wait and many jobs come, they are served over turns; who comes meanwhile gets none of the
+jobs that those in line are still to get.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -13,6 +15,7 @@ from jobyard.engine.floors import remember_floors
 from jobyard.engine.gates import next_open_ms, open_head, passed, shelf_head
 from jobyard.engine.kept import keep_lease, see_to_room
 from jobyard.engine.shelving import reopen, stand, step_down
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull
 from jobyard.journal.damage import CORRUPT as CORRUPT_TEXT
@@ -29,6 +32,9 @@ from jobyard.model.topic import LEASE_MS_DEFAULT, TopicConfig
 
 # How long a job of another family is leased to a beanstalk client that cannot say.
 FOREIGN_TTR_MS: Final = 30_000
+
+# What it takes to hand a job to one who waits, answer included.
+SERVE_UNITS: Final = 4
 
 # A dead letter that finds no room is tried again after this.
 LETTER_WAIT_MS: Final = 1000
@@ -66,9 +72,7 @@ def best_job(queues: list[Queue], now_ms: i64) -> Job | None:
 def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of the open queues to the holder of `book`."""
     aside: list[Job] | None = None
-    for queue in queues:
-        if queue.rules is not None:
-            reopen(yard, queue, now_ms)
+    queues = _open_queues(yard, queues, now_ms)
     try:
         while True:
             job = best_job(queues, now_ms)
@@ -88,8 +92,23 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
                 yard.step_back(job)
 
 
+def _open_queues(yard: Yard, queues: list[Queue], now_ms: i64) -> list[Queue]:
+    """Return the queues from which one who comes now may take a job."""
+    is_owed = False
+    for queue in queues:
+        if queue.rules is not None:
+            reopen(yard, queue, now_ms)
+        if queue.is_serving:
+            is_owed = True
+    if not is_owed:
+        return queues
+    return [queue for queue in queues if not queue.is_serving or queue.has_spare()]
+
+
 def take_one(yard: Yard, queue: Queue, book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of one queue to the holder of `book`."""
+    if queue.is_serving and not queue.has_spare():
+        return None
     if queue.rules is not None:
         reopen(yard, queue, now_ms)
     while True:
@@ -109,7 +128,7 @@ def take_from(
     yard: Yard, queue: Queue, shelf: i64, book: Book, terms: Terms, now_ms: i64
 ) -> Lease | None:
     """Lease the first ready job of one shelf of a queue to the holder of `book`."""
-    if queue.pause_until_ms > now_ms:
+    if queue.pause_until_ms > now_ms or (queue.is_serving and not queue.has_spare()):
         return None
     if queue.rules is not None:
         reopen(yard, queue, now_ms)
@@ -432,29 +451,66 @@ def cancel_wait(yard: Yard, waiter: Waiter) -> None:
 
 
 def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
-    """Hand ready jobs to those who wait at the queue, for as long as there are both."""
+    """Hand ready jobs to those who wait at the queue, for as long as there are both.
+
+    Where these are many, the first get theirs now, and the others in the turns that follow.
+    """
+    if queue.is_serving:
+        return
+    if _serve(yard, queue, yard.tasks.served_at_once, now_ms):
+        queue.is_serving = True
+        yard.tasks.follow(Serving(yard, queue))
+
+
+def _serve(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> bool:
+    """Hand out about `most` jobs; True if there may be more jobs and more who wait for them."""
+    up_to = yard.leases_issued + most
+    sighted: i64 = 0
     while True:
         link = queue.first_link
         if link is None or (not queue.ready.items and queue.held_count == 0):
-            return
+            return False
+        if yard.leases_issued + sighted >= up_to:
+            return True
         waiter = link.waiter
         lease: Lease | None = None
         if waiter.is_stream_only:
+            sighted += 1
             if not _offer_stream(yard, queue, link, now_ms):
-                return
+                return False
             continue
         if not waiter.is_scout:
             lease = take_one(yard, queue, waiter.target, waiter.terms, now_ms)
         elif head_of(queue, now_ms) is not None:
+            sighted += 1
             cancel_wait(yard, waiter)
             waiter.book.holder.sighted(waiter, now_ms)
             continue
         if lease is None:
             if queue.rules is not None:
                 arm_gate(yard, queue, now_ms)
-            return
+            return False
         cancel_wait(yard, waiter)
         waiter.book.holder.given(waiter, lease)
+
+
+@final
+class Serving(Task):
+    """Serves a long line of clients that wait, in order."""
+
+    def __init__(self, yard: Yard, queue: Queue) -> None:
+        super().__init__()
+        self._yard = yard
+        self._queue = queue
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Serve some of them."""
+        queue = self._queue
+        # Not for those who are served now: they take what they are given.
+        queue.is_serving = False
+        count = max(1, most // SERVE_UNITS)
+        queue.is_serving = _serve(self._yard, queue, count, now_ms)
+        return most if queue.is_serving else 0
 
 
 def _offer_stream(yard: Yard, queue: Queue, link: Link | None, now_ms: i64) -> bool:

@@ -20,6 +20,8 @@ from jobyard.journal.journal import Journal
 
 # About two milliseconds of processor time in the compiled build.
 UNITS_PER_TURN: Final = 2000
+# Jobs that are handed at once to clients that wait; those further back are served over turns.
+SERVED_AT_ONCE: Final = 250
 # What a task may do at once though the turn has nothing left: most work is as small as that.
 FIRST_UNITS: Final = 64
 
@@ -58,6 +60,7 @@ class Tasks:
         # Smaller in tests, so that little work is long.
         self.units_per_turn: i64 = UNITS_PER_TURN
         self.first_units: i64 = FIRST_UNITS
+        self.served_at_once: i64 = SERVED_AT_ONCE
         self._left: i64 = UNITS_PER_TURN
         self._going: list[Task] = []
         # Those that do nothing before the next turn, and those that wait for its end.

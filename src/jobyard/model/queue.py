@@ -211,6 +211,8 @@ class Queue(Item):
         self.first_link: Link | None = None
         self.last_link: Link | None = None
         self.waiting_count: i64 = 0
+        # Those in its line are being served over turns, since there are many.
+        self.is_serving: bool = False
         self.pause_until_ms: i64 = 0
         self.pause_ms: i64 = 0
         # Since the queue was made; they die with it, as beanstalkd's do.
@@ -227,6 +229,10 @@ class Queue(Item):
         standing: i64 = len(self.ready.items) + len(self.delayed.items)
         apart: i64 = len(self.leased.items) + len(self.blocked.items) + self.held_count
         return standing + apart + self.dead.live_count + self.done.live_count
+
+    def has_spare(self) -> bool:
+        """Tell whether more jobs are ready than clients stand in line."""
+        return len(self.ready.items) + self.held_count > self.waiting_count
 
     def link(self, waiter: Waiter) -> None:
         """Put a waiter at the end of the line."""
