@@ -389,6 +389,14 @@ def _pipelined(*words: str) -> Act:
     return act
 
 
+def _read_all(doors: Doors) -> None:
+    """Put jobs, and let one consumer of glide-mq hold them all."""
+    doors.push("q", doors.queues)
+    with Resp(doors.ports["glidemq"]) as peer:
+        while peer.ask(*_READ, ">") is not None:
+            pass
+
+
 def _talk(peer: socket.socket, said: bytes, lines: int) -> None:
     """Say something at the beanstalk door, and hear its lines."""
     with peer.makefile("rb") as answers:
@@ -469,6 +477,9 @@ def _list_tubes(doors: Doors) -> None:
         answers.read(int(answers.readline().split()[1]) + 2)
 
 
+_STREAM: Final = "glide:{q}:stream"
+_READ: Final = ("XREADGROUP", "GROUP", "workers", "w", "COUNT", "1000", "STREAMS", _STREAM)
+_DROP: Final = ("XGROUP", "DELCONSUMER")
 _LIST: Final = "glide:{q}:signals:1"
 _HASH: Final = "glide:{q}:budget:1"
 _SET: Final = "glide:{q}:xq-pending"
@@ -569,6 +580,12 @@ HEAVY: Final = (
     Heavy("INFO-pipelined", lambda doors: doors.push("q", 100), _pipelined("INFO")),
     Heavy("holder-leaves", _hold_all, _leave),
     Heavy("kick", _put_later, _kick),
+    Heavy("XPENDING", _read_all, _key("stream", "XPENDING", "workers", "-", "+", "10000")),
+    Heavy("XPENDING-count", _read_all, _key("stream", "XPENDING", "workers")),
+    Heavy("XAUTOCLAIM", _read_all, _key("stream", "XAUTOCLAIM", "workers", "v", "0", "0")),
+    Heavy("XREADGROUP-own", _read_all, lambda doors: doors.resp(*_READ, "0")),
+    Heavy("XINFO", _read_all, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "workers")),
+    Heavy("DELCONSUMER", _read_all, lambda d: d.resp(*_DROP, _STREAM, "workers", "w")),
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
     Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),
     Heavy("DBSIZE", Doors.spread, lambda doors: doors.resp("DBSIZE")),

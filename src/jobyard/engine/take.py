@@ -335,9 +335,8 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     if terms.is_kept:
         see_to_room(yard, job, terms.label)
     yard.leases_issued += 1
-    ttl_ms: i64 = job.own_ms
-    if terms.door != BEANSTALK or job.family != BEANSTALK:
-        ttl_ms = lease_ms(job, terms)
+    is_own = terms.door == BEANSTALK and job.family == BEANSTALK
+    ttl_ms: i64 = job.own_ms if is_own else lease_ms(job, terms)
     lease = Lease(yard.leases_issued, job, book, now_ms, ttl_ms, terms, body)
     timeout_ms = job.policy.timeout_ms
     if timeout_ms > 0:
@@ -346,6 +345,8 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
         yard.journal.append_lease(lease)
     yard.counters.at(i64(job.family), terms.door).taken += 1
     yard.apply_taken(job, lease)
+    if not terms.is_list:
+        job.queue.taken_stamp = job.stamp
     extra = job.extra
     if extra is not None:
         extra.last_lease = 0

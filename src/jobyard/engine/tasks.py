@@ -50,6 +50,9 @@ class Task:
         """Do up to about `most` units; return how many. Fewer than `most` says that all is done."""
         raise NotImplementedError
 
+    def abandon(self) -> None:
+        """Let go of what the task is known by: nobody wants the rest of it, and it does no more."""
+
 
 @final
 class Tasks:
@@ -114,6 +117,7 @@ class Tasks:
         task.starter = None
         if task.is_reading and task in self._going:
             self._going.remove(task)
+            task.abandon()
 
     def go_on(self, now_ms: i64) -> bool:
         """End a turn: do what it has room for, and some in any case; True if work is left."""
@@ -163,6 +167,7 @@ class Tasks:
         task = self.running
         assert task is not None
         self.running = None
+        task.abandon()
         if task.starter is not None:
             task.starter.task_ended(task, refusal, now_ms)
 

@@ -176,6 +176,8 @@ class Queue(Item):
         self.perishable_count: i64 = 0
         self.done = Line()
         self.leased = Bag()
+        # The place in line of the job that was taken last.
+        self.taken_stamp: i64 = 0
         self.blocked = Bag()
         # What holds its jobs back beyond a timed pause; None for nearly all queues.
         self.rules: Rules | None = None

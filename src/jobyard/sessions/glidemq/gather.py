@@ -19,6 +19,7 @@ from jobyard.engine.tasks import Task
 from jobyard.model.extra import Outcome
 from jobyard.model.job import Job
 from jobyard.model.listing import FIRST, LAST, Listing, Stretch
+from jobyard.model.queue import Lease
 from jobyard.wire.glob import is_match
 
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ _LEAST: Final = 32
 
 
 def job_of(item: Item) -> Job:
-    """Return the job that was found, by itself or by how it ended."""
-    job = item.job if isinstance(item, Outcome) else item
-    assert isinstance(job, Job)
-    return job
+    """Return the job that was found, by itself, by how it ended or by who has it."""
+    if isinstance(item, Job):
+        return item
+    if isinstance(item, Lease):
+        return item.job
+    assert isinstance(item, Outcome)
+    return item.job
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -165,7 +165,7 @@ class AutoClaim:
         at: i64 = 6
         while at < call.count():
             if call.is_word(at, b"COUNT") and at + 1 < call.count():
-                self.count = min(max(call.integer(at + 1), 1), PENDING_MAX)
+                self.count = min(max(call.integer(at + 1), 1), COUNT_MAX)
                 at += 1
             elif call.is_word(at, b"JUSTID"):
                 self.is_short = True

@@ -18,11 +18,14 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.glidemq import subscription_reads
 from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.gather import job_of
 from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
-from jobyard.sessions.glidemq.groups import is_of, write_entry
+from jobyard.sessions.glidemq.groups import write_entry
+from jobyard.sessions.glidemq.held import Gathers, HeldGather
+from jobyard.sessions.glidemq.long import begin
 from jobyard.sessions.glidemq.many import check_streams
 from jobyard.sessions.glidemq.places import bytes_of
-from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, GROUP, pending_range
+from jobyard.sessions.glidemq.projection_stream import ENTRY_MAX, GROUP
 from jobyard.sessions.glidemq.streams import READ_MAX
 from jobyard.wire.resp_write import write_array, write_bulk, write_map, write_nil_array
 
@@ -39,16 +42,37 @@ def xreadgroup(call: Call) -> None:
         return
     for name in reading.names:
         call.door.promoter.note_reader(name, reading.consumer, int(call.session.id))
+    if reading.only_new():
+        _read(call, reading, [])
+        return
+    own = [_own(call, reading, each) for each in range(len(reading.keys))]
+    begin(call, Gathers([one for one in own if one is not None]), lambda: _read(call, reading, own))
+
+
+def _own(call: Call, reading: Reading, each: i64) -> HeldGather | None:
+    """Return the search for what a consumer holds of a stream, if that is asked for."""
+    queue = call.yard.queues.get(reading.names[each])
+    text = reading.ids[each]
+    if text == NEW or queue is None:
+        return None
+    found = HeldGather(call, queue, entry_id(text) + 1, ENTRY_MAX)
+    found.consumer = bytes_of(reading.consumer)
+    found.is_any_door = False
+    found.limit(0, reading.count)
+    return found
+
+
+def _read(call: Call, reading: Reading, own: list[HeldGather | None]) -> None:
+    """Take what is new and tell it, with what the consumer holds already."""
     found: list[tuple[bytes, list[Job]]] = []
     left: i64 = max(reading.count, READ_MAX)
     for each in range(len(reading.keys)):
-        queue = call.yard.queues.get(reading.names[each])
-        text = reading.ids[each]
-        if text != NEW:
-            jobs = [] if queue is None else _own(queue, reading, entry_id(text) + 1, left)
+        if reading.ids[each] != NEW:
+            jobs = _still_held(own[each], left)
             found.append((reading.keys[each], jobs))
             left -= len(jobs)
             continue
+        queue = call.yard.queues.get(reading.names[each])
         leases: list[Lease] = []
         if queue is not None and left > 0:
             most = min(reading.count, left)
@@ -65,12 +89,12 @@ def xreadgroup(call: Call) -> None:
         _wait(call, reading)
 
 
-def _own(queue: Queue, reading: Reading, low: i64, left: i64) -> list[Job]:
+def _still_held(own: HeldGather | None, left: i64) -> list[Job]:
     """Return what a consumer holds; something, if it holds anything: none says that it does not."""
-    name = bytes_of(reading.consumer)
-    jobs = pending_range(queue, low, ENTRY_MAX)
-    own = [job for job in jobs if is_of(job, name)]
-    return own[: int(min(reading.count, max(left, 1)))]
+    if own is None:
+        return []
+    jobs = [job_of(lease) for lease in own.items if job_of(lease).lease is lease]
+    return jobs[: int(max(left, 1))]
 
 
 def write_found(out: BytesWriter, proto: i64, found: list[tuple[bytes, list[Job]]]) -> None:

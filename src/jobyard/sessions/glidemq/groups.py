@@ -4,7 +4,7 @@ That group is there as soon as somebody speaks of it, and every job is for it, w
 id to begin with is accepted and has no meaning. What is said of other groups is for subscriptions.
 """
 
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -15,10 +15,10 @@ from jobyard.engine.glide_end import Keep, complete
 from jobyard.engine.glide_take import hand_to
 from jobyard.errors import NotHeld
 from jobyard.model.job import GLIDE, Job
-from jobyard.model.queue import Queue
+from jobyard.model.queue import Lease, Queue
 from jobyard.sessions.glidemq import places, subscriptions
 from jobyard.sessions.glidemq.call import Call
-from jobyard.sessions.glidemq.gather import CHANGE_UNITS
+from jobyard.sessions.glidemq.gather import CHANGE_UNITS, Treat, job_of
 from jobyard.sessions.glidemq.group_args import (
     AutoClaim,
     Claim,
@@ -27,23 +27,22 @@ from jobyard.sessions.glidemq.group_args import (
     read_consumer,
     stream_place,
 )
+from jobyard.sessions.glidemq.held import HeldCount, HeldGather
 from jobyard.sessions.glidemq.keys import parse_key
+from jobyard.sessions.glidemq.long import Pieces, begin
 from jobyard.sessions.glidemq.many import check_claims, for_each, tell_count
 from jobyard.sessions.glidemq.places import Place, find_place
 from jobyard.sessions.glidemq.projection_stream import (
     ENTRY_MAX,
     GROUP,
     consumer_of,
-    consumers,
     entry_fields,
     entry_stamp,
     entry_text,
     find_pending,
     idle_ms,
-    pending_bounds,
+    last_taken,
     pending_count,
-    pending_jobs,
-    pending_range,
     stream_length,
     write_entry_id,
 )
@@ -111,7 +110,10 @@ def xgroup(call: Call) -> None:
     elif call.is_word(1, b"CREATECONSUMER") and call.count() == 5:
         write_integer(call.out, 1)
     elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
-        write_integer(call.out, 0 if queue is None else _drop_consumer(call, queue))
+        if queue is None:
+            write_integer(call.out, 0)
+        else:
+            _drop_consumer(call, queue)
     else:
         raise unknown_subcommand("XGROUP", call.command.text(1))
 
@@ -141,13 +143,26 @@ def _create(call: Call, place: Place) -> None:
     write_ok(call.out)
 
 
-def _drop_consumer(call: Call, queue: Queue) -> i64:
-    """Give back what a consumer holds; return how much that was."""
-    name = call.arg(4)
-    held = [job for job in pending_range(queue, 0, ENTRY_MAX) if is_of(job, name)]
-    for job in held:
-        give_back(call.yard, job, call.now_ms)
-    return len(held)
+def _drop_consumer(call: Call, queue: Queue) -> None:
+    """Give back what a consumer holds; tell how much that was."""
+    found = HeldGather(call, queue, 0, ENTRY_MAX)
+    found.consumer = call.arg(4)
+    found.is_any_door = False
+    # What it takes from now on is not meant.
+    last = call.yard.leases_issued
+
+    def drop(job: Job, now_ms: i64) -> bool:
+        lease = job.lease
+        if lease is None or lease.key > last or not is_of(job, found.consumer):
+            return False
+        give_back(call.yard, job, now_ms)
+        return True
+
+    dropping = Treat(call.door.events, found, drop)
+    dropping.oldest_first = True
+    dropping.is_quiet = False
+    units = pending_count(queue) * CHANGE_UNITS
+    begin(call, dropping, lambda: tell_count(call, int(dropping.count)), units)
 
 
 def is_of(job: Job, name: bytes) -> bool:
@@ -187,10 +202,8 @@ def _acknowledge(call: Call, stamps: list[i64]) -> None:
 def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
     """End the runs of some entries; return how many were held."""
     done = 0
-    for stamp in stamps:
-        job = find_pending(queue, stamp)
-        if job is None:
-            continue
+    for job in find_pending(queue, stamps):
+        stamp = entry_stamp(job)
         try:
             complete(call.yard, job, glide.entry_of(job), b"", Keep(), call.now_ms)
         except NotHeld:
@@ -215,47 +228,70 @@ def xpending(call: Call) -> None:
         _pending_summary(call, queue)
         return
     asked = Pending(call)
-    found: list[Job] = []
-    if queue is not None:
-        for job in pending_range(queue, asked.low, asked.high):
-            lease = job.lease
-            assert lease is not None
-            is_idle = idle_ms(lease, call.now_ms) >= asked.least_ms
-            if is_idle and asked.consumer in (b"", consumer_of(lease)):
-                found.append(job)
-    _write_pending(call, found[: int(asked.count)])
+    if queue is None or asked.count == 0:
+        write_array(call.out, 0)
+        return
+    found = HeldGather(call, queue, asked.low, asked.high)
+    found.consumer = asked.consumer
+    found.least_ms = asked.least_ms
+    found.limit(0, asked.count)
+    begin(call, found, lambda: HeldEntries(found, call.now_ms))
 
 
-def _write_pending(call: Call, jobs: list[Job]) -> None:
-    write_array(call.out, len(jobs))
-    for job in jobs:
-        lease = job.lease
-        assert lease is not None
-        write_array(call.out, 4)
-        write_bulk(call.out, entry_text(entry_stamp(job)))
-        write_bulk(call.out, consumer_of(lease))
-        write_integer(call.out, idle_ms(lease, call.now_ms))
-        write_integer(call.out, i64(job.deliveries))
+@final
+class HeldEntries(Pieces):
+    """Entries that somebody holds, by whom, since when, and how often they were given."""
+
+    def __init__(self, found: HeldGather, now_ms: i64) -> None:
+        super().__init__(len(found.items))
+        self._found = found
+        self._now_ms: i64 = now_ms
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one."""
+        lease = self._found.items[at]
+        assert isinstance(lease, Lease)
+        write_array(out, 4)
+        write_bulk(out, entry_text(self._found.places[at]))
+        write_bulk(out, consumer_of(lease))
+        write_integer(out, idle_ms(lease, self._now_ms))
+        write_integer(out, i64(lease.job.deliveries))
 
 
 def _pending_summary(call: Call, queue: Queue | None) -> None:
-    count: i64 = 0 if queue is None else pending_count(queue)
-    write_array(call.out, 4)
-    write_integer(call.out, count)
-    if queue is None or count == 0:
-        write_nil(call.out, call.proto)
-        write_nil(call.out, call.proto)
-        write_nil_array(call.out, call.proto)
+    if queue is None or pending_count(queue) == 0:
+        _tell_none_pending(call)
         return
-    least, most = pending_bounds(queue)
-    write_bulk(call.out, entry_text(least))
-    write_bulk(call.out, entry_text(most))
-    held = consumers(queue)
-    write_array(call.out, len(held))
-    for name in sorted(held):
+    held = HeldCount(call, queue)
+    begin(call, held, lambda: _tell_pending(call, held))
+
+
+def _tell_none_pending(call: Call) -> None:
+    write_array(call.out, 4)
+    write_integer(call.out, 0)
+    write_nil(call.out, call.proto)
+    write_nil(call.out, call.proto)
+    write_nil_array(call.out, call.proto)
+
+
+def _tell_pending(call: Call, held: HeldCount) -> None:
+    if held.count == 0:
+        _tell_none_pending(call)
+        return
+    write_array(call.out, 4)
+    write_integer(call.out, held.count)
+    write_bulk(call.out, entry_text(held.least))
+    write_bulk(call.out, entry_text(held.greatest))
+    counts = held.by_name()
+    write_array(call.out, len(counts))
+    for name in sorted(counts):
         write_array(call.out, 2)
         write_bulk(call.out, name)
-        write_bulk(call.out, str(held[name]).encode())
+        write_bulk(call.out, str(counts[name]).encode())
 
 
 # -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
@@ -280,22 +316,36 @@ def xautoclaim(call: Call) -> None:
         return
     asked = AutoClaim(call)
     consumer = read_consumer(call)
-    jobs: list[Job] = []
-    if queue is not None:
-        jobs = pending_range(queue, asked.low, ENTRY_MAX)
-    claimed: list[Job] = []
+    if queue is None:
+        _tell_claimed(call, [], b"0-0", is_short=asked.is_short)
+        return
+    found = HeldGather(call, queue, asked.low, ENTRY_MAX)
+    found.is_any_door = False
+    found.least_ms = asked.least_ms
+    # One more tells where to go on.
+    found.limit(0, asked.count + 1)
+    begin(call, found, lambda: _claim_found(call, asked, found, consumer))
+
+
+def _claim_found(call: Call, asked: AutoClaim, found: HeldGather, consumer: str) -> None:
+    """Hand over the entries that were found, if they are held as they were."""
     cursor = b"0-0"
-    for job in jobs:
-        lease = job.lease
-        assert lease is not None
-        if len(claimed) == asked.count:
-            cursor = entry_text(entry_stamp(job))
-            break
-        if idle_ms(lease, call.now_ms) >= asked.least_ms and _hand_over(call, job, consumer):
+    if found.count > asked.count:
+        cursor = entry_text(found.places.pop())
+        found.items.pop()
+    claimed: list[Job] = []
+    for lease in found.items:
+        job = job_of(lease)
+        if job.lease is lease and _hand_over(call, job, consumer):
             claimed.append(job)
+    _tell_claimed(call, claimed, cursor, is_short=asked.is_short)
+
+
+def _tell_claimed(call: Call, claimed: list[Job], cursor: bytes, *, is_short: bool) -> None:
     write_array(call.out, 3)
     write_bulk(call.out, cursor)
-    _write_claimed(call, claimed, is_short=asked.is_short)
+    _write_claimed(call, claimed, is_short=is_short)
+    # None of them are gone: who held one has its job.
     write_array(call.out, 0)
 
 
@@ -320,10 +370,9 @@ def xclaim(call: Call) -> None:
     asked = Claim(call)
     consumer = read_consumer(call)
     claimed: list[Job] = []
-    for stamp in asked.stamps:
-        job = None if queue is None else find_pending(queue, stamp)
-        lease = None if job is None else job.lease
-        if job is None or lease is None or idle_ms(lease, call.now_ms) < asked.least_ms:
+    for job in [] if queue is None else find_pending(queue, asked.stamps):
+        lease = job.lease
+        if lease is None or idle_ms(lease, call.now_ms) < asked.least_ms:
             continue
         if _hand_over(call, job, consumer):
             claimed.append(job)
@@ -348,7 +397,15 @@ def groups_count(call: Call) -> i64:
 def info_groups(call: Call) -> None:
     """Tell of all groups."""
     queue = _queue(call, 2)
-    pending: i64 = 0 if queue is None else pending_count(queue)
+    if queue is None or pending_count(queue) == 0:
+        _tell_groups(call, queue, None)
+        return
+    held = HeldCount(call, queue)
+    begin(call, held, lambda: _tell_groups(call, queue, held))
+
+
+def _tell_groups(call: Call, queue: Queue | None, held: HeldCount | None) -> None:
+    pending: i64 = 0 if held is None else held.count
     others = subscriptions.names(queue)
     has_workers = not others or pending > 0 or _has_workers(call)
     write_array(call.out, len(others) + (1 if has_workers else 0))
@@ -360,15 +417,16 @@ def info_groups(call: Call) -> None:
     write_bulk(call.out, b"name")
     write_bulk(call.out, GROUP)
     write_bulk(call.out, b"consumers")
-    write_integer(call.out, 0 if queue is None else len(consumers(queue)))
+    write_integer(call.out, 0 if held is None else len(held.by_name()))
     write_bulk(call.out, b"pending")
     write_integer(call.out, pending)
     write_bulk(call.out, b"last-delivered-id")
-    write_bulk(call.out, b"0-0")
+    last: i64 = 0 if queue is None else last_taken(queue)
+    write_bulk(call.out, entry_text(last if held is None else max(last, held.greatest)))
     write_bulk(call.out, b"entries-read")
     write_nil(call.out, call.proto)
     write_bulk(call.out, b"lag")
-    write_integer(call.out, 0 if queue is None else stream_length(queue) - pending)
+    write_integer(call.out, 0 if queue is None else stream_length(queue) - pending_count(queue))
 
 
 def info_consumers(call: Call) -> None:
@@ -377,23 +435,25 @@ def info_consumers(call: Call) -> None:
     if call.arg(3) != GROUP:
         subscriptions.info_consumers(call, queue)
         return
-    held: dict[bytes, int] = {}
-    idle: dict[bytes, int] = {}
-    if queue is not None:
-        held = consumers(queue)
-        for job in pending_jobs(queue):
-            assert job.lease is not None
-            name = consumer_of(job.lease)
-            ms = int(idle_ms(job.lease, call.now_ms))
-            idle[name] = min(idle.get(name, ms), ms)
-    write_array(call.out, len(held))
-    for name in sorted(held):
+    if queue is None:
+        write_array(call.out, 0)
+        return
+    held = HeldCount(call, queue)
+    begin(call, held, lambda: _tell_consumers(call, held))
+
+
+def _tell_consumers(call: Call, held: HeldCount) -> None:
+    counts = held.by_name()
+    heard = held.heard_ms()
+    write_array(call.out, len(counts))
+    for name in sorted(counts):
+        idle = max(int(call.now_ms) - heard[name], 0)
         write_map(call.out, 4, call.proto)
         write_bulk(call.out, b"name")
         write_bulk(call.out, name)
         write_bulk(call.out, b"pending")
-        write_integer(call.out, held[name])
+        write_integer(call.out, counts[name])
         write_bulk(call.out, b"idle")
-        write_integer(call.out, idle[name])
+        write_integer(call.out, idle)
         write_bulk(call.out, b"inactive")
-        write_integer(call.out, idle[name])
+        write_integer(call.out, idle)

@@ -202,6 +202,7 @@ def _do_at_once(task: Task, units: i64, left: i64, now_ms: i64) -> i64:
     done = task.step(most, now_ms)
     is_over = done < most
     if task.is_reading and not is_over:
+        task.abandon()
         raise Wrong(TOO_LONG)
     while not is_over:
         is_over = task.step(most, now_ms) < most

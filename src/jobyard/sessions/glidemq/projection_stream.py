@@ -4,7 +4,7 @@ An entry is a job that stands in the stream or was taken from there; its id is t
 line, so it changes when the job comes back. Whoever holds a job of the stream has its entry
 pending, at whatever door it was taken.
 
-What is read of the stream costs what is told, and of those that are held what they are.
+What is read of the stream costs what is told. Those that are held are gone through by `held`.
 """
 
 from typing import Final, final
@@ -18,7 +18,7 @@ from jobyard.engine.tasks import Task
 from jobyard.engine.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
 from jobyard.model.listing import FIRST, LAST, Listing
-from jobyard.model.queue import Lease, Queue, Terms
+from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
 from jobyard.sessions.glidemq.gather import CatchUp, ListingGather
 from jobyard.sessions.glidemq.places import bytes_of
@@ -63,6 +63,11 @@ def stream_length(queue: Queue) -> i64:
 def pending_count(queue: Queue) -> i64:
     """Return how many entries somebody holds."""
     return len(queue.leased.items) - list_active(queue)
+
+
+def last_taken(queue: Queue) -> i64:
+    """Return the id of the entry that was taken last, 0 if none was since the server began."""
+    return abs_stamp(queue.taken_stamp)
 
 
 def entry_stamp(job: Job) -> i64:
@@ -184,44 +189,28 @@ def is_straight(queue: Queue) -> bool:
     return roster.is_straight and roster.length() <= 2 * stream_length(queue) + _BETWEEN_MAX
 
 
-def pending_jobs(queue: Queue) -> list[Job]:
-    """Return the jobs whose entries somebody holds, in no order."""
-    found: list[Job] = []
-    for item in queue.leased.items:
-        assert isinstance(item, Job)
-        if item.lease is not None and not item.lease.terms.is_list:
-            found.append(item)
-    return found
-
-
-def pending_range(queue: Queue, low: i64, high: i64) -> list[Job]:
-    """Return the jobs whose entries from `low` to `high` somebody holds, in order."""
-    found = [job for job in pending_jobs(queue) if low <= entry_stamp(job) <= high]
-    found.sort(key=_entry_of)
-    return found
-
-
-def _entry_of(job: Job) -> int:
-    return entry_stamp(job)
-
-
 def find_entry(queue: Queue, stamp: i64) -> Job | None:
     """Return the job of an entry."""
     jobs = stream_page(queue, stamp, stamp, 1, is_reversed=False)
     return jobs[0] if jobs else None
 
 
-def find_pending(queue: Queue, stamp: i64) -> Job | None:
-    """Return the job of an entry that somebody holds."""
-    jobs: list[Job]
-    if len(queue.leased.items) <= _FEW:
-        jobs = pending_jobs(queue)
+def find_pending(queue: Queue, stamps: list[i64]) -> list[Job]:
+    """Return the jobs of those of some entries that somebody holds, in the order they are named."""
+    found: dict[int, Job] = {}
+    if len(queue.leased.items) <= _FEW and not is_straight(queue):
+        wanted = {int(stamp) for stamp in stamps}
+        for item in queue.leased.items:
+            assert isinstance(item, Job)
+            stamp = int(entry_stamp(item))
+            if stamp in wanted and _ENTRIES.has(item):
+                found[stamp] = item
     else:
-        jobs = stream_page(queue, stamp, stamp, -1, is_reversed=False)
-    for job in jobs:
-        if job.state == LEASED and entry_stamp(job) == stamp:
-            return job
-    return None
+        for each in stamps:
+            job = find_entry(queue, each)
+            if job is not None and job.state == LEASED:
+                found[int(each)] = job
+    return [found[int(stamp)] for stamp in stamps if int(stamp) in found]
 
 
 def entry_fields(job: Job) -> list[bytes]:
@@ -238,38 +227,3 @@ def consumer_of(lease: Lease) -> bytes:
 def idle_ms(lease: Lease, now_ms: i64) -> i64:
     """Return how long an entry has been with its holder, or nothing was heard of it."""
     return max(now_ms - lease.beat_ms, 0)
-
-
-def consumers(queue: Queue) -> dict[bytes, int]:
-    """Return how many entries each consumer holds."""
-    # Many leases have the same terms, and these the name.
-    by_terms: dict[Terms, int] = {}
-    names: dict[Terms, bytes] = {}
-    for item in queue.leased.items:
-        assert isinstance(item, Job)
-        lease = item.lease
-        if lease is None or lease.terms.is_list:
-            continue
-        count = by_terms.get(lease.terms)
-        if count is None:
-            names[lease.terms] = consumer_of(lease)
-            count = 0
-        by_terms[lease.terms] = count + 1
-    found: dict[bytes, int] = {}
-    for terms, number in by_terms.items():
-        found[names[terms]] = found.get(names[terms], 0) + number
-    return found
-
-
-def pending_bounds(queue: Queue) -> tuple[i64, i64]:
-    """Return the least and the greatest id of the entries that somebody holds."""
-    least: i64 = ENTRY_MAX
-    most: i64 = 0
-    for item in queue.leased.items:
-        assert isinstance(item, Job)
-        lease = item.lease
-        if lease is not None and not lease.terms.is_list:
-            stamp = entry_stamp(item)
-            least = min(least, stamp)
-            most = max(most, stamp)
-    return least, most
