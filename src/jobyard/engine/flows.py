@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine import bus
-from jobyard.engine.put import Wish, enter, make_way_for, room_for
+from jobyard.engine.put import Wish, enter, make_way_for, room_with
 from jobyard.engine.put import make_room as admit
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
@@ -85,6 +85,27 @@ class Planned:
         self.wish: Wish = wish
         self.depends: list[int] = []
         self.parent: int = -1
+        # What its rare parts weigh; -1 until it is prepared.
+        self.weight: i64 = -1
+
+
+def prepare(plan: list[Planned], each: int) -> None:
+    """Do for a job of a flow what can be done before the ids are known that they will have."""
+    one = plan[each]
+    extra = one.wish.extra
+    assert extra is not None
+    if one.parent >= 0:
+        # It weighs the same.
+        extra.parent_id = 1
+    weight = size_of(extra)
+    if one.depends:
+        members: list[Member] = []
+        for index in one.depends:
+            member = Member(0, f"{plan[index].queue}:{plan[index].name}")
+            weight += member.weight()
+            members.append(member)
+        extra.set_members(members)
+    one.weight = weight
 
 
 def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) -> list[Job]:
@@ -98,18 +119,10 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
     room: i64 = 0
     for each in range(len(plan)):
         one = plan[each]
-        extra = one.wish.extra
-        assert extra is not None
-        if one.depends:
-            extra.set_members(
-                [
-                    Member(first_id + index, f"{plan[index].queue}:{plan[index].name}")
-                    for index in one.depends
-                ]
-            )
-        if one.parent >= 0:
-            extra.parent_id = first_id + one.parent
-        room += room_for(queues[each], one.wish)
+        if one.weight < 0:
+            prepare(plan, each)
+        _number(one, first_id)
+        room += room_with(queues[each], one.wish, one.weight)
     admit(yard, room, now_ms)
     jobs: list[Job] = []
     for each in range(len(plan)):
@@ -121,6 +134,19 @@ def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) 
             if job.state == BLOCKED:
                 tell_blocked(yard, job, now_ms)
     return jobs
+
+
+def _number(one: Planned, first_id: i64) -> None:
+    """Tell a job of a flow which ids the others get."""
+    extra = one.wish.extra
+    assert extra is not None
+    if one.parent >= 0:
+        extra.parent_id = first_id + one.parent
+    members = extra.members
+    if members is not None:
+        for at in range(len(members)):
+            members[at].child_id = first_id + one.depends[at]
+        extra.set_members(members)
 
 
 def _make_way(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) -> None:

@@ -80,8 +80,12 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
 def room_for(queue: Queue, wish: Wish) -> i64:
     """Return the most bytes of the journal that the job of a wish takes."""
     extra = wish.extra
-    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body)
-    size += 0 if extra is None else size_of(extra)
+    return room_with(queue, wish, 0 if extra is None else size_of(extra))
+
+
+def room_with(queue: Queue, wish: Wish, weight: i64) -> i64:
+    """Return the same where it is known what its rare parts weigh."""
+    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body) + weight
     if wish.policy.number == 0 and wish.policy is not PLAIN:
         size += ENTRY_SIZE + 16 + len(wish.policy.text)
     if queue.config is not None:

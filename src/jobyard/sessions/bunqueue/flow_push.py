@@ -22,7 +22,7 @@ from jobyard.model.extra import Extra, Member
 from jobyard.model.job import BLOCKED, DELAYED, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.sessions.bunqueue import options
-from jobyard.sessions.bunqueue.ids import find_job
+from jobyard.sessions.bunqueue.ids import UUID_SIZE, find_job
 from jobyard.sessions.bunqueue.long import BYTES_PER_UNIT, LongList
 from jobyard.sessions.bunqueue.shape import job_value
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
@@ -125,6 +125,7 @@ class Flow(Task):
         # How many places the phase is through with.
         self._at: i64 = 0
         self._jobs: list[_Read] = []
+        self._plan: list[Planned] = []
         self._places: dict[str, int] = {}
         # Of all that is shown again.
         self._size: i64 = 0
@@ -180,6 +181,7 @@ class Flow(Task):
         while done < most and self._entries.has_more():
             job = self._read_job(self._entries.next(), now_ms)
             self._jobs.append(job)
+            self._plan.append(job.planned)
             done += _READ_UNITS + len(job.planned.wish.body) // _BYTES_PER_UNIT
         if not self._entries.has_more():
             self._next_phase()
@@ -217,7 +219,12 @@ class Flow(Task):
         return job
 
     def _refuse_taken(self, name: str) -> None:
-        if find_job(self._yard, name.encode()) is not None:
+        # Only a name as long as an id of ours may be one.
+        if len(name) == UUID_SIZE:
+            known = find_job(self._yard, name.encode())
+        else:
+            known = self._yard.names.named(name)
+        if known is not None:
             raise Refused(f"Flow job {name} already exists")
 
     # -- checking the whole --------------------------------------------------------------------
@@ -283,7 +290,7 @@ class Flow(Task):
             )
 
     def _count(self, place: int) -> i64:
-        """Count the jobs that one waits for, and note with each of them that it does."""
+        """Count the jobs that one waits for, note with each that it does, and prepare it."""
         job = self._jobs[place]
         depends = job.planned.depends
         job.waits_for = len(depends)
@@ -291,7 +298,8 @@ class Flow(Task):
             self._free.append(place)
         for below in depends:
             self._jobs[below].above.append(place)
-        return 1 + len(depends)
+        flows.prepare(self._plan, place)
+        return 2 + 2 * len(depends)
 
     def _sort(self, most: i64) -> i64:
         """Refuse a circle: jobs that would all wait for each other."""
@@ -321,7 +329,7 @@ class Flow(Task):
         for job in self._jobs:
             self._refuse_taken(job.planned.name)
         self._check_groups()
-        plan = [job.planned for job in self._jobs]
+        plan = self._plan
         self._queues = [open_queue(yard, one.queue) for one in plan]
         different = list(dict.fromkeys(self._queues))
         try:
