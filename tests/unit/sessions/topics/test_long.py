@@ -68,6 +68,28 @@ def test_many_topics_are_listed_in_slices() -> None:
     assert "next_cursor" not in rest
 
 
+def test_a_topic_that_goes_while_a_page_is_made_ends_no_list() -> None:
+    site = BareTopics()
+    client, other = site.connect(), site.connect()
+    for at in range(30):
+        client.put(f"t{at:03}", type="log")
+    slow_down(site)
+    client.send("GET", "/v0/topics?page_size=20")
+    assert client.hear() is None
+    assert said(other.ask("DELETE", "/v0/topics/t019"))["deleted"]
+    while site.others.slice():
+        pass
+    answer = client.hear()
+    assert answer is not None
+    names = [line["topic"] for line in answer.json["topics"]]
+    assert names == [f"t{at:03}" for at in range(21) if at != 19]
+    site.others.is_slow = False
+    site.yard.tasks.units_per_turn = 2000
+    site.others.slice()
+    rest = other.ask("GET", f"/v0/topics?cursor={answer.json['next_cursor']}").json
+    assert [line["topic"] for line in rest["topics"]] == [f"t{at:03}" for at in range(21, 30)]
+
+
 def told_later(site: BareTopics, path: str, asked: object) -> tuple[dict[str, object], list[int]]:
     """Ask for something long; return its answer and how much the topic held in each turn."""
     client, other = site.connect(), site.connect()
