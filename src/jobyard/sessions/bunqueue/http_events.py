@@ -17,6 +17,7 @@ from jobyard.engine.bus import PUSHED, Event, Listener
 from jobyard.engine.schedule import crons_of
 from jobyard.engine.tasks import Task
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue
 from jobyard.sessions.bunqueue.door import Answer
 from jobyard.sessions.bunqueue.http_asides import Told, asides_of
 from jobyard.sessions.bunqueue.http_clerk import Clerks, json_of
@@ -24,13 +25,14 @@ from jobyard.sessions.bunqueue.http_lookout import Glance, Lookout
 from jobyard.sessions.bunqueue.http_news import event_name, news_of
 from jobyard.sessions.bunqueue.http_pages import memory_of, part
 from jobyard.sessions.bunqueue.http_table import data_of
-from jobyard.sessions.bunqueue.monitor import DASHBOARD_QUEUES, Names, queue_row
+from jobyard.sessions.bunqueue.monitor import DASHBOARD_QUEUES, QueueRows, queue_row
 from jobyard.sessions.bunqueue.onlooker import Onlooker
 from jobyard.sessions.bunqueue.registry import new_uuid
 from jobyard.sessions.bunqueue.request import Request
 from jobyard.sessions.bunqueue.shape import event_fields
 from jobyard.sessions.http.call import EVENT_STREAM, Call, HttpRefused, Pending
 from jobyard.wire import sse
+from jobyard.wire.json_write import quoted
 
 RING_SIZE: Final = 1000
 COUNTS_MS: Final = 10
@@ -289,19 +291,23 @@ class Hub(Listener, Onlooker):
         self._beats += 1
         self._is_beating = True
         glance = self._lookout.glance(now_ms) if self._beats % HEALTH_BEATS == 0 else None
-        beat = Beat(self, Names(self._yard), glance)
+        beat = Beat(self, QueueRows(self._yard, 0, DASHBOARD_QUEUES, _shown_row), glance)
         self._yard.tasks.begin(beat, None, now_ms)
 
     def end_beat(self) -> None:
         """Let the next one come."""
         self._is_beating = False
 
-    def tell_beat(self, names: list[str], now_ms: i64, *, is_health_told: bool) -> None:
+    def tell_beat(self, queues: list[bytes], now_ms: i64, *, is_health_told: bool) -> None:
         """Tell how everything is: all queues were looked at."""
         if not self._audience:
             return
         overview = data_of(self._clerks.ask({"cmd": "DashboardOverview"}, now_ms)[0])
-        self._tell_once("stats:snapshot", self._statistics(overview, names, now_ms), now_ms)
+        snapshot = b"".join(
+            [json_of(_statistics(overview))[:-1], b',"queues":{', b",".join(queues), b"}}"]
+        )
+        wall_ms = self.door.wall_ms(now_ms)
+        self._spread(Happening(0, "stats:snapshot", "", wall_ms, snapshot))
         if is_health_told:
             self._tell_once("health:status", self._health(overview, now_ms), now_ms)
         if self._beats % STORAGE_BEATS == 0:
@@ -312,29 +318,6 @@ class Hub(Listener, Onlooker):
             self._tell_once("storage:status", told, now_ms)
             for one in list(self._audience):
                 one.beat(now_ms)
-
-    def _statistics(
-        self, overview: dict[str, object], names: list[str], now_ms: i64
-    ) -> dict[str, object]:
-        told: dict[str, object] = {}
-        for key in ("stats", "throughput"):
-            values = overview[key]
-            assert isinstance(values, dict)
-            told.update(values)
-        queues: dict[str, object] = {}
-        for name in names[:DASHBOARD_QUEUES]:
-            queue = self._yard.queues.get(name)
-            if queue is not None:
-                row = queue_row(queue, now_ms)
-                queues[name] = {word: row[word] for word in _SHOWN}
-        told["queues"] = queues
-        workers = overview["workers"]
-        assert isinstance(workers, dict)
-        told["workers"] = {"total": workers["total"], "active": workers["active"]}
-        crons = overview["crons"]
-        assert isinstance(crons, list)
-        told["cronJobs"] = len(crons)
-        return told
 
     def _health(self, overview: dict[str, object], now_ms: i64) -> dict[str, object]:
         door = self.door
@@ -348,14 +331,36 @@ class Hub(Listener, Onlooker):
         }
 
 
+def _statistics(overview: dict[str, object]) -> dict[str, object]:
+    """Return what is told of the whole server."""
+    told: dict[str, object] = {}
+    for key in ("stats", "throughput"):
+        values = overview[key]
+        assert isinstance(values, dict)
+        told.update(values)
+    workers = overview["workers"]
+    assert isinstance(workers, dict)
+    told["workers"] = {"total": workers["total"], "active": workers["active"]}
+    crons = overview["crons"]
+    assert isinstance(crons, list)
+    told["cronJobs"] = len(crons)
+    return told
+
+
+def _shown_row(queue: Queue, now_ms: int) -> bytes:
+    """Return a queue as a member of a JSON object."""
+    row = queue_row(queue, now_ms)
+    return quoted(queue.name) + b":" + json_of({word: row[word] for word in _SHOWN})
+
+
 @final
 class Beat(Task):
     """What is told from time to time, of however many queues."""
 
-    def __init__(self, hub: Hub, names: Names, glance: Glance | None) -> None:
+    def __init__(self, hub: Hub, queues: QueueRows, glance: Glance | None) -> None:
         super().__init__()
         self._hub = hub
-        self._names: Names | None = names
+        self._queues: QueueRows | None = queues
         self._glance: Glance | None = glance
         self._is_health_told: bool = glance is not None
         self._told: list[Told] = []
@@ -363,13 +368,13 @@ class Beat(Task):
     def step(self, most: i64, now_ms: i64) -> i64:
         """Look at some queues, or tell of some."""
         done: i64 = 0
-        names = self._names
-        if names is not None:
-            done = names.step(most, now_ms)
+        queues = self._queues
+        if queues is not None:
+            done = queues.step(most, now_ms)
             if done >= most:
                 return done
-            self._names = None
-            self._hub.tell_beat(names.names, now_ms, is_health_told=self._is_health_told)
+            self._queues = None
+            self._hub.tell_beat(queues.rows, now_ms, is_health_told=self._is_health_told)
         glance = self._glance
         if glance is not None:
             left = most - done

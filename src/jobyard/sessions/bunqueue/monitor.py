@@ -6,10 +6,11 @@ for the nearest thing where it cannot: the database is the journal.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.lists import Choice, count_of, page
@@ -35,6 +36,7 @@ from jobyard.sessions.bunqueue.schedules import cron_value
 from jobyard.sessions.bunqueue.session import BunqueueSession
 from jobyard.sessions.bunqueue.shape import created_ms, job_value, shown_priority
 from jobyard.wire.msgpack_read import Fields
+from jobyard.wire.msgpack_write import Raw, encode, write_array
 
 PROTOCOL_VERSION: Final = 3
 
@@ -48,6 +50,9 @@ PREVIEW_JOBS: Final = 10
 # Names that are put in order at once; what it takes to look at one, in jobs looked at.
 RUN: Final = 100
 NAME_UNITS: Final = 4
+# So many names are copied in a unit of work; what it takes to tell of a queue.
+NAMES_PER_UNIT: Final = 32
+ROW_UNITS: Final = 8
 
 
 def hello(_session: BunqueueSession, request: Request) -> Answer:
@@ -331,7 +336,8 @@ class Names(Task):
         super().__init__()
         self.is_reading = True
         self._yard = yard
-        self._left: list[str] = list(yard.queues)
+        # None before all names were gathered, which alone takes a while if there are very many.
+        self._left: list[str] | None = None
         self._runs: list[list[str]] = []
         self._merged: Iterator[str] | None = None
         self.names: list[str] = []
@@ -339,10 +345,15 @@ class Names(Task):
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
         """Look at some, or put some in order."""
         done: i64 = 0
+        left = self._left
+        if left is None:
+            left = list(self._yard.queues)
+            self._left = left
+            done = len(left) // NAMES_PER_UNIT
         while done < most:
-            if self._left:
-                run = self._left[-RUN:]
-                del self._left[-RUN:]
+            if left:
+                run = left[-RUN:]
+                del left[-RUN:]
                 done += NAME_UNITS * len(run)
                 queues = self._yard.queues
                 self._runs.append(
@@ -359,28 +370,74 @@ class Names(Task):
         return done
 
 
+# Tells of a queue as of a moment.
+ShowQueue = Callable[[Queue, int], bytes]
+
+
+@final
+class QueueRows(Task):
+    """Tells of all queues, or of a page of them, in the order of their names; of some at a time."""
+
+    def __init__(self, yard: Yard, offset: int, limit: int, show: ShowQueue) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._yard = yard
+        self._offset = offset
+        self._limit = limit
+        self._show: ShowQueue = show
+        self._names: Names | None = Names(yard)
+        # Those that are not told yet, the first of them last.
+        self._left: list[str] = []
+        # How many queues there are, and what is told of those on the page.
+        self.total: i64 = 0
+        self.rows: list[bytes] = []
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Put some names in order, or tell of some queues."""
+        done: i64 = 0
+        names = self._names
+        if names is not None:
+            done = names.step(most, now_ms)
+            if done >= most:
+                return done
+            self._names = None
+            self.total = len(names.names)
+            self._left = names.names[self._offset : self._offset + self._limit]
+            self._left.reverse()
+        while self._left and done < most:
+            queue = self._yard.queues.get(self._left.pop())
+            if queue is not None:
+                self.rows.append(self._show(queue, int(now_ms)))
+            done += ROW_UNITS
+        return done
+
+
+def _packed_row(queue: Queue, now_ms: int) -> bytes:
+    return encode(queue_row(queue, now_ms))
+
+
 def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | None:
     """DashboardQueues: all queues in the order of their names, or a page of them."""
-    names = Names(session.yard)
-    return session.begin(request, names, lambda: _dashboard_queues(session, request, names.names))
-
-
-def _dashboard_queues(session: BunqueueSession, request: Request, names: list[str]) -> Answer:
     fields = request.fields
     limit = int(options.number(fields, b"limit", DASHBOARD_QUEUES, 0, DASHBOARD_QUEUES))
     offset = int(options.number(fields, b"offset", 0, 0, COUNT_MAX))
-    queues = session.yard.queues
-    page_of = [queues[name] for name in names[offset : offset + limit] if name in queues]
-    rows: list[object] = [queue_row(queue, request.now_ms) for queue in page_of]
-    return {
-        "data": {
-            "queues": rows,
-            "total": len(names),
-            "limit": limit,
-            "offset": offset,
-            "timestamp": float(session.door.wall_ms(request.now_ms)),
+    rows = QueueRows(session.yard, offset, limit, _packed_row)
+
+    def tell() -> Answer:
+        out = BytesWriter()
+        write_array(out, len(rows.rows))
+        out.write(b"".join(rows.rows))
+        return {
+            "data": {
+                "queues": Raw(out.getvalue()),
+                "total": int(rows.total),
+                "limit": limit,
+                "offset": offset,
+                "timestamp": float(session.door.wall_ms(request.now_ms)),
+            }
         }
-    }
+
+    return session.begin(request, rows, tell)
 
 
 def dashboard_queue(session: BunqueueSession, request: Request) -> Answer | None:
