@@ -27,18 +27,29 @@ from jobyard.engine.letters import LETTER_ROOM, letters_for, read_letter
 from jobyard.engine.lists import roster_of
 from jobyard.engine.log_erase import erase_seqs
 from jobyard.engine.move import kick, remove
-from jobyard.engine.put import Wish, enter, free_seqs, make_room, make_way, room_for, shed
+from jobyard.engine.put import (
+    Wish,
+    enter,
+    free_seqs,
+    job_room,
+    make_room,
+    make_way,
+    room_for,
+    room_for_all,
+    shed,
+)
 from jobyard.engine.take import offer, take_one
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
-from jobyard.model.extra import Extra, Outcome, Remark, size_of
+from jobyard.model.extra import Extra, Outcome, Remark, encode_extra, size_of
 from jobyard.model.job import JSON, READY, TOPICS, Job, counts_attempts
 from jobyard.model.log import LogTopic, WriteTooLarge
 from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic import clamp_lease_ms
 
 __all__ = [
+    "Batch",
     "Ended",
     "Node",
     "Produced",
@@ -59,6 +70,7 @@ __all__ = [
     "open_topic_queue",
     "peek",
     "produce",
+    "produce_batch",
     "purge",
     "ready_count",
     "redrive",
@@ -141,29 +153,52 @@ def counts(queue: Queue) -> QueueCounts:
 # -- writing -----------------------------------------------------------------------------------
 
 
+@final
+class Batch:
+    """Jobs of one write, made ready as far as that can be done before they enter a queue."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._is_written: bool = yard.journal.is_on
+        self.wishes: list[Wish] = []
+        # Of data and meta, and the most bytes that the jobs take in the journal.
+        self.size: i64 = 0
+        self.room: i64 = 0
+
+    def add(self, record: Record) -> None:
+        """Add a job."""
+        wish = _wish(record)
+        if self._is_written and wish.extra is not None:
+            wish.extra.ahead = encode_extra(wish.extra)
+        self.wishes.append(wish)
+        self.size += len(record.data) + len(record.meta)
+        self.room += job_room(wish)
+
+
 def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i64) -> Produced:
     """Put jobs, all of them or none, with contiguous seqs; once for all writes with one key.
 
     TopicFull and YardFull change nothing.
     """
+    batch = Batch(yard)
+    for record in records:
+        batch.add(record)
+    return produce_batch(yard, queue, batch, key, now_ms)
+
+
+def produce_batch(yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64) -> Produced:
+    """Put jobs that were made ready, as `produce` does."""
     if key:
         known = known_write(yard, queue, key, now_ms)
         if known is not None:
             last_seq = known.first_seq + known.count - 1
             # Who writes is told how far the queue has come since.
             return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
-    wishes: list[Wish] = []
-    size: i64 = 0
-    room: i64 = 0
-    for record in records:
-        wish = _wish(record)
-        wishes.append(wish)
-        size += len(record.data) + len(record.meta)
-        room += room_for(queue, wish)
+    wishes = batch.wishes
+    room = room_for_all(queue, wishes, batch.room)
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
     if queue.config is not None:
-        make_way(yard, queue, len(wishes), size, room, now_ms, may_exceed=True)
+        make_way(yard, queue, len(wishes), batch.size, room, now_ms, may_exceed=True)
     make_room(yard, room, now_ms)
     first_seq = free_seqs(queue, len(wishes))
     queue.next_seq = first_seq
@@ -171,13 +206,13 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
         remember_write(yard, queue, key, first_seq, len(wishes), now_ms)
     for wish in wishes:
         enter(yard, queue, wish, now_ms)
-    batch = yard.journal.appended
+    appended = yard.journal.appended
     if queue.stock is not None:
         queue.stock.last_write_ms = now_ms
-        shed(yard, queue, len(wishes), size, now_ms)
+        shed(yard, queue, len(wishes), batch.size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
-    return Produced(first_seq, queue.next_seq - 1, batch, is_deduped=False)
+    return Produced(first_seq, queue.next_seq - 1, appended, is_deduped=False)
 
 
 def _wish(record: Record) -> Wish:

@@ -8,7 +8,7 @@ record by record. Changes nothing.
 import json
 from bisect import bisect_right
 from json.encoder import encode_basestring_ascii
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -17,6 +17,9 @@ from jobyard.errors import TextDamaged
 from jobyard.journal.journal import Journal
 from jobyard.model.log import LogPage, LogQuery, LogTopic, Row, next_alive, next_dead
 from jobyard.model.log_chunk import Chunk
+
+# Records that are remembered for the next who asks.
+SHARED_SIZE_MAX: Final = 1 << 20
 
 
 def label_of(name: bytes, value: str) -> bytes:
@@ -216,3 +219,31 @@ def _row_at(chunk: Chunk, slot: i64, text: bytes) -> Row:
         return Row(data, meta)
     labels = json.loads(b"{" + label[:-1] + b"}")
     return Row(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
+
+
+@final
+class SharedRows:
+    """Records that were read for one and are asked for by others next, if nothing has left."""
+
+    def __init__(self) -> None:
+        self._rows: Rows | None = None
+        self._after: i64 = 0
+        self._most: i64 = 0
+        # How many seqs have no record any more.
+        self._gone: i64 = 0
+
+    def after(self, journal: Journal, log: LogTopic, cursor: i64, most: i64) -> Rows:
+        """Return the records that follow a seq; long ones are read anew each time."""
+        gone = log.next_seq - log.count
+        rows = self._rows
+        if rows is not None and self._after == cursor and self._most == most and self._gone == gone:
+            return rows
+        rows = rows_after(journal, log, cursor, most)
+        size: i64 = 0
+        for row in rows.rows:
+            size += len(row.data) + len(row.meta)
+        self._rows = rows if size <= SHARED_SIZE_MAX else None
+        self._after = cursor
+        self._most = most
+        self._gone = gone
+        return rows

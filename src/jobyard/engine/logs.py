@@ -43,7 +43,7 @@ from jobyard.model.log import (
     WriteTooLarge,
     next_alive,
 )
-from jobyard.model.log_chunk import META_SIZE_MAX, Chunk, LogRows, middle_of, text_of
+from jobyard.model.log_chunk import CHUNK_ROWS, META_SIZE_MAX, Chunk, LogRows
 from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
 # Records whose time is over are let go of this often when nobody reads or appends.
@@ -52,6 +52,8 @@ TRIM_MS: Final = 1000
 TRIM_ROWS: Final = 16 << 10
 # What it takes to free a chunk, in units of work.
 CHUNK_UNITS: Final = 50
+# And to join its texts.
+JOIN_UNITS: Final = 150
 
 
 class HoldsRecords(Refused):
@@ -227,12 +229,35 @@ def settle(yard: Yard, log: LogTopic) -> None:
 # -- append ---------------------------------------------------------------------------------------
 
 
+def draft(items: LogRows, row: Row) -> None:
+    """Add a record to a write, as far as that can be done before it has a seq."""
+    node = b""
+    if row.node:
+        # Most writes come from one node.
+        if row.node != items.node_name:
+            items.node_name = row.node
+            items.node_label = label_of(b'"$node":', row.node)
+        node = items.node_label
+    tag = label_of(b'"$tag":', row.tag)
+    if len(tag) > LABEL_SIZE_MAX or len(node) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+        items.is_too_large = True
+    items.add_ahead(row.data, row.meta, tag, node)
+
+
 def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) -> Appended:
     """Append records, all or none; with the key of an earlier write, answer what that one got.
 
     TopicFull, WriteTooLarge and YardFull change nothing.
     """
-    assert rows
+    items = LogRows(0, 0, 0)
+    for row in rows:
+        draft(items, row)
+    return append_drafted(yard, log, items, key, now_ms)
+
+
+def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: i64) -> Appended:
+    """Append records that were made ready by `draft`, as `append` does."""
+    assert items.bodies
     assert not log.is_dropped
     trim(yard, log, now_ms)
     _forget_keys(yard, log, now_ms)
@@ -242,11 +267,12 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
             # Who writes is told how far the log has come since.
             batch = max(known.batch, log.batch)
             return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
-    size: i64 = 0
-    for row in rows:
-        size += len(row.data) + len(row.meta)
-    floor = _make_way(log, len(rows), size)
-    items = _encode(yard, log, rows, now_ms)
+    floor = _make_way(log, len(items.bodies), items.content_size)
+    if items.is_too_large:
+        raise WriteTooLarge
+    # Time never goes back.
+    ts = max(now_ms + yard.journal.wall_offset_ms, log.last_write_ms)
+    items.stamp(log.next_seq, ts, now_ms)
     items.key = key
     is_written = _admit(yard, log, items, now_ms)
     if floor > log.earliest_seq:
@@ -285,30 +311,6 @@ def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
         raise TopicFull
     # Of a write larger than the caps the oldest go too, once it is written.
     return log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
-
-
-def _encode(yard: Yard, log: LogTopic, rows: list[Row], now_ms: i64) -> LogRows:
-    """Give records their seqs and their time, which never goes back."""
-    ts = max(now_ms + yard.journal.wall_offset_ms, log.last_write_ms)
-    items = LogRows(log.next_seq, ts, now_ms)
-    items.total = len(rows)
-    middle = middle_of(ts)
-    seq = log.next_seq
-    # Most writes come from one node.
-    node_name = ""
-    node = b""
-    for row in rows:
-        tag = label_of(b'"$tag":', row.tag)
-        if row.node != node_name:
-            node_name = row.node
-            node = label_of(b'"$node":', node_name)
-        items.add(
-            seq, ts, now_ms, text_of(seq, middle, row.data, row.meta), len(row.meta), tag, node
-        )
-        if len(tag) > LABEL_SIZE_MAX or len(node) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
-            raise WriteTooLarge
-        seq += 1
-    return items
 
 
 def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
@@ -374,6 +376,8 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
         items.place(0)
     count: i64 = len(items.seqs)
     log.add(items, segment)
+    if count > CHUNK_ROWS:
+        yard.tasks.follow(Joining(log, items.first_seq))
     if log.count == count:
         log.earliest_seq = items.first_seq
     log.next_seq = items.first_seq + count
@@ -382,6 +386,28 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
         log.kill_below(floor)
     settle(yard, log)
     cool(yard, log)
+
+
+@final
+class Joining(Task):
+    """Joins the texts of chunks that one long write has filled."""
+
+    def __init__(self, log: LogTopic, first_seq: i64) -> None:
+        super().__init__()
+        self._log = log
+        self._next: i64 = first_seq
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
+        """Join some; the newest chunk still grows."""
+        done: i64 = 0
+        chunks = self._log.chunks
+        index = self._log.chunk_index(self._next)
+        while done < most and index < len(chunks) - 1:
+            chunks[index].join()
+            self._next = chunks[index].last_seq() + 1
+            index += 1
+            done += JOIN_UNITS
+        return done
 
 
 def _forget_keys(yard: Yard, log: LogTopic, now_ms: i64) -> None:

@@ -79,18 +79,50 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
 
 def room_for(queue: Queue, wish: Wish) -> i64:
     """Return the most bytes of the journal that the job of a wish takes."""
-    extra = wish.extra
-    return room_with(queue, wish, 0 if extra is None else size_of(extra))
+    return room_with(queue, wish, _extra_size(wish))
 
 
 def room_with(queue: Queue, wish: Wish, weight: i64) -> i64:
     """Return the same where it is known what its rare parts weigh."""
-    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body) + weight
-    if wish.policy.number == 0 and wish.policy is not PLAIN:
-        size += ENTRY_SIZE + 16 + len(wish.policy.text)
+    size = _job_size(wish, weight)
     if queue.config is not None:
         size += _onward_room(queue, size)
     return size + _name_room(queue)
+
+
+def job_room(wish: Wish) -> i64:
+    """Return the most bytes of the journal that the job of a wish takes in any queue."""
+    return _job_size(wish, _extra_size(wish))
+
+
+def _job_size(wish: Wish, weight: i64) -> i64:
+    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body) + weight
+    if wish.policy.number == 0 and wish.policy is not PLAIN:
+        size += ENTRY_SIZE + 16 + len(wish.policy.text)
+    return size
+
+
+def _extra_size(wish: Wish) -> i64:
+    extra = wish.extra
+    if extra is None:
+        return 0
+    return len(extra.ahead) if extra.ahead else size_of(extra)
+
+
+def room_for_all(queue: Queue, wishes: list[Wish], size: i64) -> i64:
+    """Return the most bytes that the jobs of some wishes take, which have `size` in any queue."""
+    count: i64 = len(wishes)
+    room = size + count * _name_room(queue)
+    stock = queue.stock
+    if queue.config is None or stock is None or stock.onward is None:
+        return room
+    onward = stock.onward
+    at_once = onward.at_once(count)
+    if at_once < count:
+        room += onward.room(count, size)
+    for wish in wishes[:at_once]:
+        room += onward.room(1, job_room(wish))
+    return room
 
 
 def _onward_room(queue: Queue, size: i64) -> i64:

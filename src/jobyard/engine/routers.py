@@ -21,7 +21,7 @@ from jobyard.engine import claims
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.claim_setup import stock_of
 from jobyard.engine.lists import roster_of
-from jobyard.engine.log_read import Rows, rows_after
+from jobyard.engine.log_read import Rows, SharedRows, rows_after
 from jobyard.engine.router_delivery import copy_of, deliver
 from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
@@ -84,11 +84,14 @@ class Source:
 
     def rows_after(self, yard: Yard, cursor: i64, most: i64) -> Rows:
         """Return some of the records there still are past a seq."""
+        copies = self.copies()
         if self._log is not None:
-            return rows_after(yard.journal, self._log, cursor, min(most, SLICE))
+            most = min(most, SLICE)
+            if copies is None or not copies.has_late():
+                return rows_after(yard.journal, self._log, cursor, most)
+            return copies.shared.after(yard.journal, self._log, cursor, most)
         assert self.queue is not None
         most = min(most, JOBS_SLICE)
-        copies = self.copies()
         if copies is not None and copies.has_kept(cursor):
             return copies.kept_after(cursor, most)
         return jobs_after(yard, self.queue, cursor, most)
@@ -161,6 +164,8 @@ class Copies(Onward):
         # Jobs that late routers have not copied yet, by seq; they may be gone meanwhile.
         self._kept = Rows()
         self._kept_size: i64 = 0
+        # Of a log; made for late routers, which all need the same.
+        self.shared = SharedRows()
 
     def _routers(self) -> list[Router]:
         routers = self._yard.routers
@@ -176,6 +181,7 @@ class Copies(Onward):
             if not self._has_late:
                 self._kept = Rows()
                 self._kept_size = 0
+                self.shared = SharedRows()
         return self._in_step
 
     def room(self, count: i64, size: i64) -> i64:
@@ -191,6 +197,13 @@ class Copies(Onward):
             room += room_for(yard, router, count, size) if is_at_once else _lag_room(router)
         yard.routers.hops -= 1
         return room
+
+    def at_once(self, count: i64) -> i64:
+        """Return how many of so many records would be passed on in this turn, one by one."""
+        in_step = self._routers()
+        if not in_step:
+            return count
+        return min(count, self._yard.tasks.units_at_once() // (len(in_step) * COPY_UNITS))
 
     def copy(self, now_ms: i64) -> None:
         """Pass on what was appended, now or as the yard has time."""
@@ -240,6 +253,11 @@ class Copies(Onward):
             self._kept.rows.append(newest.rows[0])
             self._kept_size += len(newest.rows[0].data) + len(newest.rows[0].meta)
 
+    def has_late(self) -> bool:
+        """Tell whether a router goes on as the yard has time."""
+        self._routers()
+        return self._has_late
+
     def has_kept(self, cursor: i64) -> bool:
         """Tell whether what follows a seq is kept."""
         seqs = self._kept.seqs
@@ -280,8 +298,10 @@ class CatchUp(Task):
             is_taken = catch_up(self._yard, source, router, rows, now_ms)
             done += 1 + COPY_UNITS * min(rows, router.cursor - before)
             if not is_taken:
+                # Still late, so that what its source lets go of is kept for it.
+                router.is_retrying = True
                 self._yard.arm(RetryAlarm(self._yard, router), now_ms + RETRY_MS)
-            if is_taken and router.is_behind:
+            elif router.is_behind:
                 late.append(router)
             else:
                 _end_lateness(self._yard, router)
@@ -512,7 +532,10 @@ def _be_late(yard: Yard, router: Router) -> None:
 
 
 def _join_late(yard: Yard, router: Router) -> None:
-    if not router.is_late:
+    if router.is_retrying:
+        router.is_retrying = False
+        yard.routers.late.append(router)
+    elif not router.is_late:
         router.is_late = True
         yard.routers.late.append(router)
         yard.routers.version += 1

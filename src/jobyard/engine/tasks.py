@@ -81,7 +81,11 @@ class Tasks:
 
     def has_units(self, units: i64) -> bool:
         """Tell whether work of so many units may be done at once."""
-        return units <= max(self._left, self.first_units)
+        return units <= self.units_at_once()
+
+    def units_at_once(self) -> i64:
+        """Return how much work may be done at once."""
+        return max(self._left, self.first_units)
 
     def may_do(self, units: i64) -> bool:
         """Tell whether work of so many units may be done at once; if so it counts as done."""
@@ -95,7 +99,7 @@ class Tasks:
 
         A refusal in this first slice is raised.
         """
-        most = max(self._left, self.first_units)
+        most = self.units_at_once()
         done = task.step(most, now_ms)
         self._spend(done)
         if done < most:

@@ -36,7 +36,7 @@ from jobyard.journal.record import (
     PUT_SIZE,
     QUEUE_SIZE,
     STATE_SIZE,
-    extra_bytes,
+    entering_bytes,
     write_clean,
     write_dropped,
     write_end,
@@ -71,7 +71,7 @@ class Journal(Batches):
         """Append a new job; `admit` has made the room."""
         part1 = self._part1
         hot = self.hot
-        extra = extra_bytes(job)
+        extra = entering_bytes(job)
         start: i64 = len(part1)
         if i64(job.size) <= INLINE_BODY_MAX:
             write_put(part1, job, body, extra, 0)

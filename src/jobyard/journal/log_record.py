@@ -88,8 +88,11 @@ def write_log(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
         write_i64_le(out, (seq - rows.first_seq) | len(rows.texts[i]) << 32)
         labels: i64 = len(rows.tags[i]) | len(rows.nodes[i]) << 16
         write_i64_le(out, i64(rows.metas[i]) | labels << 32)
-        write_i32_le(out, i32(rows.times[i] - rows.ts))
-        write_i32_le(out, i32(rows.arrivals[i] - rows.at_ms))
+        if rows.is_one_time:
+            write_i64_le(out, 0)
+        else:
+            write_i32_le(out, i32(rows.times[i] - rows.ts))
+            write_i32_le(out, i32(rows.arrivals[i] - rows.at_ms))
         i += 1
     if key:
         out.write(key)

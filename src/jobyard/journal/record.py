@@ -154,6 +154,18 @@ def extra_bytes(job: Job) -> bytes:
     return b"" if extra is None else encode_extra(extra)
 
 
+def entering_bytes(job: Job) -> bytes:
+    """Return the rare parts of a job that enters as fields; if made ready, they are let go of."""
+    extra = job.extra
+    if extra is None:
+        return b""
+    ahead = extra.ahead
+    if not ahead:
+        return encode_extra(extra)
+    extra.ahead = b""
+    return ahead
+
+
 def resting_state(job: Job) -> i64:
     """Return state and shelf of a job after a restart: leases do not outlive the boot."""
     return READY if job.state == LEASED else i64(job.state) | i64(job.shelf) << SHELF_SHIFT

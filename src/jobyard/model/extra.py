@@ -219,6 +219,8 @@ class Extra:
         # What these fields weigh where the ledger counts them.
         self.base_weight: i32 = 0
         self.trail_weight: i32 = 0
+        # All of it as it is written when its job enters, if that was made ready.
+        self.ahead: bytes = b""
 
     def open_count(self) -> i64:
         """Return how many members are still waited for."""

@@ -125,6 +125,10 @@ class Onward:
         """Return the most bytes in the journal that so many records of so many bytes take there."""
         raise NotImplementedError
 
+    def at_once(self, count: i64) -> i64:
+        """Return how many of so many records would be passed on in this turn, one by one."""
+        raise NotImplementedError
+
     def copy(self, now_ms: i64) -> None:
         """Pass on what was appended."""
 
@@ -237,12 +241,16 @@ class LogTopic:
     # -- in ------------------------------------------------------------------------------------
 
     def add(self, rows: LogRows, segment: i64) -> None:
-        """Add rows behind all records there are; their seqs run without a gap."""
+        """Add rows behind all records there are; their seqs run without a gap.
+
+        Of more than fill a chunk the texts are left to be joined later.
+        """
         start: i64 = 0
         count: i64 = len(rows.seqs)
+        is_long = count > CHUNK_ROWS
         while start < count:
             seq = rows.first_seq + start
-            chunk = self._open_chunk(seq)
+            chunk = self._open_chunk(seq, is_joining=not is_long)
             end = min(count, start + chunk.base + CHUNK_ROWS - seq)
             memory = chunk.memory
             size = chunk.bytes
@@ -253,16 +261,16 @@ class LogTopic:
             self.count += end - start
             start = end
 
-    def _open_chunk(self, seq: i64) -> Chunk:
-        """Return the chunk whose next slot is that of `seq`."""
+    def _open_chunk(self, seq: i64, *, is_joining: bool) -> Chunk:
+        """Return the chunk whose next slot is that of `seq`, and join the texts of one before."""
         chunks = self.chunks
         base = chunk_base(seq)
         if not chunks or chunks[-1].base != base:
             if chunks and not self.is_filling:
-                if chunks[-1].count > 0:
-                    chunks[-1].join()
-                else:
+                if chunks[-1].count == 0:
                     self.memory -= chunks.pop().memory
+                elif is_joining:
+                    chunks[-1].join()
             chunks.append(Chunk(base))
         chunk = chunks[-1]
         chunk.pad(seq - base)

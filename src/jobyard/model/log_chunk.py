@@ -63,12 +63,14 @@ def data_from(seq: i64, ts: i64) -> i64:
     return 17 + _DATA_SIZE + digits(seq) + digits(ts)
 
 
-def text_of(seq: i64, middle: bytes, data: bytes, meta: bytes) -> bytes:
-    """Return the text of a record; `middle` is from the end of the seq to the data."""
-    number = str(int(seq)).encode()
-    if meta:
-        return b"".join([b',{"$seq":', number, middle, data, b',"meta":', meta, b"}"])
-    return b"".join([b',{"$seq":', number, middle, data, b"}"])
+def body_of(data: bytes, meta: bytes) -> bytes:
+    """Return data and meta as they stand in the text of a record."""
+    return b"".join([data, b',"meta":', meta]) if meta else data
+
+
+def text_of(seq: i64, middle: bytes, body: bytes) -> bytes:
+    """Return the text of a record; `middle` is from the end of the seq to the body."""
+    return b"".join([b',{"$seq":', str(int(seq)).encode(), middle, body, b"}"])
 
 
 def middle_of(ts: i64) -> bytes:
@@ -101,9 +103,18 @@ class LogRows:
         self.texts: list[bytes] = []
         # Where each text lies in the segment, 0 if it is in none.
         self.offsets: list[int] = []
-        # Of labels and texts, and of labels alone.
+        # Of labels and texts, of labels alone, and of what writers gave.
         self.size: i64 = 0
         self.labels_size: i64 = 0
+        self.content_size: i64 = 0
+        # Of rows that have no seqs yet, instead of texts.
+        self.bodies: list[bytes] = []
+        # The node of the last of them, and its label; whether one of them is too large for a log.
+        self.node_name: str = ""
+        self.node_label: bytes = b""
+        self.is_too_large: bool = False
+        # All came at one time.
+        self.is_one_time: bool = False
 
     def add(
         self, seq: i64, ts: i64, at_ms: i64, text: bytes, meta_size: i64, tag: bytes, node: bytes
@@ -113,14 +124,44 @@ class LogRows:
         self.times.append(ts)
         self.arrivals.append(at_ms)
         self.texts.append(text)
+        self.size += len(text)
+        self._add_content(content_size(len(text), seq, ts, meta_size), meta_size, tag, node)
+
+    def add_ahead(self, data: bytes, meta: bytes, tag: bytes, node: bytes) -> None:
+        """Append a row that gets its seq and its time later, with all others, by `stamp`."""
+        self.bodies.append(body_of(data, meta))
+        self._add_content(len(data) + len(meta), len(meta), tag, node)
+
+    def _add_content(self, size: i64, meta_size: i64, tag: bytes, node: bytes) -> None:
         self.metas.append(meta_size)
-        self.contents.append(content_size(len(text), seq, ts, meta_size))
+        self.contents.append(size)
+        self.content_size += size
         self.tags.append(tag)
         self.nodes.append(node)
         label = tag + node if node else tag
         self.labels.append(label)
         self.labels_size += len(label)
-        self.size += len(text) + len(label)
+        self.size += len(label)
+
+    def stamp(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
+        """Give rows that were added ahead their seqs, their time and their texts."""
+        count = len(self.bodies)
+        self.first_seq = first_seq
+        self.ts = ts
+        self.at_ms = at_ms
+        self.total = count
+        self.is_one_time = True
+        self.seqs = list(range(int(first_seq), int(first_seq) + count))
+        self.times = [int(ts)] * count
+        self.arrivals = [int(at_ms)] * count
+        middle = middle_of(ts)
+        seq = first_seq
+        for body in self.bodies:
+            text = text_of(seq, middle, body)
+            self.texts.append(text)
+            self.size += len(text)
+            seq += 1
+        self.bodies = []
 
     def place(self, offset: i64) -> None:
         """Note that the texts lie one behind the other, from `offset` of their segment on."""
@@ -187,32 +228,30 @@ class Chunk:
 
     def extend(self, rows: LogRows, start: i64, end: i64, segment: i64) -> None:
         """Append some rows behind the last slot; their seqs run on from there without a gap."""
-        count = int(end - start)
-        if count == 1:
+        if end - start == 1:
             self._append(rows, start, segment)
-        else:
-            self.pieces.extend(rows.texts[start:end])
-            self.labels.extend(rows.labels[start:end])
-            self.ts.fromlist(rows.times[start:end])
-            self.at.fromlist(rows.arrivals[start:end])
-            self.metas.fromlist(rows.metas[start:end])
-            self.segments.extend(array("I", [segment]) * count)
-            self.offsets.fromlist(rows.offsets[start:end])
-        self.dead += ALIVE_SLOT if count == 1 else ALIVE_SLOT * count
+            return
+        count = int(end - start)
+        texts = rows.texts[start:end]
+        self.pieces.extend(texts)
+        self.labels.extend(rows.labels[start:end])
+        self.ts.fromlist(rows.times[start:end])
+        self.at.fromlist(rows.arrivals[start:end])
+        metas = rows.metas[start:end]
+        self.metas.fromlist(metas)
+        self.segments.extend(array("I", [segment]) * count)
+        self.offsets.fromlist(rows.offsets[start:end])
+        self.dead += ALIVE_SLOT * count
         self.count += count
+        self.memory += sum(map(len, texts))
+        self.bytes += sum(rows.contents[start:end])
+        self.has_meta = self.has_meta or any(metas)
         if rows.labels_size == 0:
-            if count == 1:
-                self.nodes.append(0)
-            else:
-                self.nodes.extend(array("H", [0]) * count)
+            self.nodes.extend(array("H", [0]) * count)
+            return
         i = start
         while i < end:
-            self.memory += len(rows.texts[i])
-            if rows.labels_size > 0:
-                self._add_labels(rows, i)
-            self.bytes += i64(rows.contents[i])
-            if rows.metas[i] > 0:
-                self.has_meta = True
+            self._add_labels(rows, i)
             i += 1
 
     def _append(self, rows: LogRows, i: i64, segment: i64) -> None:
@@ -224,6 +263,16 @@ class Chunk:
         self.metas.append(rows.metas[i])
         self.segments.append(segment)
         self.offsets.append(rows.offsets[i])
+        self.dead += ALIVE_SLOT
+        self.count += 1
+        self.memory += len(rows.texts[i])
+        self.bytes += i64(rows.contents[i])
+        if rows.metas[i] > 0:
+            self.has_meta = True
+        if rows.labels_size == 0:
+            self.nodes.append(0)
+        else:
+            self._add_labels(rows, i)
 
     def _add_labels(self, rows: LogRows, i: i64) -> None:
         label_size: i64 = len(rows.labels[i])

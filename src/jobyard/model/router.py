@@ -50,8 +50,10 @@ class Router:
         self.cursor: i64 = 0
         # The destination takes no more for now; how far it came is written down.
         self.is_behind: bool = False
-        # It stands among those that go on as the yard has time.
+        # It goes on as the yard has time; or, once its destination took no more, when that is tried
+        # again: until then it does not stand among the others that are late.
         self.is_late: bool = False
+        self.is_retrying: bool = False
         # Since this process began.
         self.forwarded_total: i64 = 0
         # All but the cursor, as it is written down; it does not change.
@@ -64,6 +66,10 @@ class Router:
         if not tag:
             return False
         return tag.startswith(self.tag) if self.is_prefix else tag == self.tag
+
+    def copies_all(self) -> bool:
+        """Tell whether records are passed on as they are."""
+        return self.preserve_tag and self.preserve_node and self.guarantee == AT_LEAST_ONCE
 
     def match(self) -> list[str] | None:
         """Return which records are passed on, as it is asked for."""

@@ -4,7 +4,7 @@ import pytest
 
 from jobyard.engine.routers import COPY_UNITS, set_router
 from jobyard.model.router import HOPS_MAX, Router
-from tests.support.logs import delete_below
+from tests.support.logs import delete_below, new_log
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import Topic, record
 from tests.support.yards import OpenYard, recount
@@ -77,6 +77,56 @@ def test_a_restart_in_the_middle_goes_on_where_each_was(turns: int) -> None:
     for at in range(6):
         assert data(again, f"b{at}") == data(again, "a")
     recount(again.yard)
+
+
+def test_what_was_read_for_one_router_and_is_deleted_is_not_passed_on_to_the_next() -> None:
+    site = slow_site(12)
+    put(site, "a", *range(40))
+    site.yard.tasks.go_on(site.now_ms)
+    assert 0 < copied(site) < 12 * 10
+    delete_below(site, site.yard.logs["a"], 6)
+    before = {name for name in site.yard.logs if name != "a" and data(site, name)}
+    assert 0 < len(before) < 12
+    catch_up(site)
+    for at in range(12):
+        assert data(site, f"b{at}") == list(range(0 if f"b{at}" in before else 5, 40))
+
+
+def test_many_jobs_of_one_write_are_followed_by_late_routers() -> None:
+    site = Topic(MemoryStorage())
+    slow_down(site)
+    for at in range(9):
+        lead_jobs(site, dest=f"b{at}")
+    site.produce(*[record(b"%d" % at) for at in range(30)])
+    site.yard.journal.commit()
+    catch_up(site)
+    for at in range(9):
+        assert copies(site, f"b{at}") == list(range(30))
+    recount(site.yard)
+
+
+def test_what_the_destination_of_a_late_router_did_not_take_is_kept_for_it() -> None:
+    site = Topic(MemoryStorage())
+    slow_down(site)
+    full = new_log(site, "b0", cap_records=5, discard="reject")
+    for at in range(9):
+        lead_jobs(site, dest=f"b{at}")
+    site.produce(*[record(b"%d" % at) for at in range(12)])
+    assert site.yard.routers.by_name["t>b0"].is_late
+    catch_up(site)
+    assert copies(site, "b0") == list(range(5))
+    assert copies(site, "b1") == list(range(12))
+    site.ack(*site.claimed(most=12))
+    assert site.seqs() == []
+    delete_below(site, full, 6)
+    site.tick(1000)
+    catch_up(site)
+    assert copies(site, "b0") == list(range(5, 10))
+    delete_below(site, full, 11)
+    site.tick(1000)
+    catch_up(site)
+    assert copies(site, "b0") == [10, 11]
+    assert not site.yard.routers.by_name["t>b0"].is_late
 
 
 def test_records_go_round_a_circle_only_so_often_though_late() -> None:

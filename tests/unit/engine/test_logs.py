@@ -549,3 +549,21 @@ def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() ->
     while site.yard.tasks.go_on(site.now_ms):
         turns += 1
     assert turns > 1
+
+
+def test_the_texts_of_a_long_write_are_joined_afterwards() -> None:
+    site = OpenYard(MemoryStorage())
+    site.yard.tasks.units_per_turn = 200
+    site.yard.tasks.go_on(site.now_ms)
+    log = new_log(site)
+    write(site, log, row("first"))
+    write(site, log, *[row(at, tag=f"t{at % 9}", meta={"a": at}) for at in range(3 * CHUNK_ROWS)])
+    before = contents(site, log)
+    assert [chunk.is_joined for chunk in log.chunks] == [False] * 4
+    delete_tagged(site, log, "t4")
+    while site.yard.tasks.go_on(site.now_ms):
+        write(site, log, row("more"))
+    assert [chunk.is_joined for chunk in log.chunks] == [True] * 3 + [False]
+    kept = [one for one in before if one[2] != "t4"]
+    assert contents(site, log)[: len(kept)] == kept
+    recount(site.yard)

@@ -23,7 +23,7 @@ from tests.support.yards import NOW_MS, OpenYard, recount
 def rows_of(*seqs: int) -> LogRows:
     rows = LogRows(seqs[0], NOW_MS, NOW_MS)
     for seq in seqs:
-        text = text_of(seq, middle_of(NOW_MS), b"%d" % seq, b"")
+        text = text_of(seq, middle_of(NOW_MS), b"%d" % seq)
         rows.add(seq, NOW_MS, NOW_MS, text, 0, b"", b"")
     rows.place(0)
     return rows

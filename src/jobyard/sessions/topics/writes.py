@@ -12,6 +12,7 @@ from jobyard.engine.claim_setup import config_of
 from jobyard.engine.tasks import Task
 from jobyard.errors import YardFull
 from jobyard.model.log import Row, TopicFull, WriteTooLarge
+from jobyard.model.log_chunk import LogRows
 from jobyard.model.topic import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.door import BODY_MAX
@@ -54,6 +55,7 @@ from jobyard.wire.msgpack import KIND_ABSENT, KIND_MAP, KIND_NIL
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.engine.yard import Yard
     from jobyard.model.queue import Queue
     from jobyard.sessions.topics.door import TopicsDoor
 
@@ -95,24 +97,31 @@ class Written:
 class Given:
     """The records of a write, as they came and as they are taken."""
 
-    def __init__(self, objects: list[JsonFields]) -> None:
+    def __init__(self, yard: Yard, objects: list[JsonFields]) -> None:
+        self._yard = yard
         self.objects = objects
         # Read ahead for a log, or for a queue, with the node they are from if they do not say.
         self.node: str = ""
-        self.ahead_rows: list[Row] = []
-        self.ahead_records: list[claims.Record] = []
+        self.ahead_rows = LogRows(0, 0, 0)
+        self.ahead_jobs = claims.Batch(yard)
 
-    def rows(self, node: str) -> list[Row]:
+    def rows(self, node: str) -> LogRows:
         """Return them as a log takes them."""
-        if len(self.ahead_rows) == len(self.objects) and self.node == node:
+        if len(self.ahead_rows.bodies) == len(self.objects) and self.node == node:
             return self.ahead_rows
-        return [_row(one, node) for one in self.objects]
+        rows = LogRows(0, 0, 0)
+        for one in self.objects:
+            logs.draft(rows, _row(one, node))
+        return rows
 
-    def records(self, node: str) -> list[claims.Record]:
+    def jobs(self, node: str) -> claims.Batch:
         """Return them as a queue takes them."""
-        if len(self.ahead_records) == len(self.objects) and self.node == node:
-            return self.ahead_records
-        return [_record(one, node) for one in self.objects]
+        if len(self.ahead_jobs.wishes) == len(self.objects) and self.node == node:
+            return self.ahead_jobs
+        jobs = claims.Batch(self._yard)
+        for one in self.objects:
+            jobs.add(_record(one, node))
+        return jobs
 
 
 @final
@@ -166,14 +175,14 @@ class Reading(Task):
         self._fields = check_twins(fields)
         if not self._name:
             if not fields.has(b"records"):
-                self.given = Given([])
+                self.given = Given(self._yard, [])
                 self._is_through = True
                 return
             self._name = text(fields, b"topic", SMALL_BODY_MAX)
         self._is_queue = self._is_for_queue(fields)
         start, end = array_place(fields, b"records")
         self._checked.enter(start, end)
-        self.given = Given([])
+        self.given = Given(self._yard, [])
         self.given.node = text(fields, b"node", NODE_MAX)
         self._is_through = not self._checked.has_more()
         if self._is_through:
@@ -199,10 +208,10 @@ class Reading(Task):
         self._is_through = not self._checked.has_more()
         if self._is_queue:
             record = _record(one, given.node)
-            given.ahead_records.append(record)
+            given.ahead_jobs.add(record)
             return _RECORD_UNITS + len(record.data) // _BYTES_PER_UNIT
         row = _row(one, given.node)
-        given.ahead_rows.append(row)
+        logs.draft(given.ahead_rows, row)
         return _RECORD_UNITS + len(row.data) // _BYTES_PER_UNIT
 
 
@@ -220,7 +229,7 @@ def write(door: TopicsDoor, call: Call) -> None:
         LongCall(door.yard.tasks, call, reading, finish_write).begin()
         return
     fields = read_body(call, may_be_empty=False, most=BODY_MAX)
-    _write_fields(door, call, fields, Given(_objects(fields)), has_seqs=has_seqs)
+    _write_fields(door, call, fields, Given(door.yard, _objects(fields)), has_seqs=has_seqs)
 
 
 def _write_read(door: TopicsDoor, call: Call, reading: Reading, *, has_seqs: bool) -> None:
@@ -251,7 +260,7 @@ def write_records(
 
     `key` is that of a write whose body has none.
     """
-    return write_given(door, call, name, fields, Given(_objects(fields)), key, now_ms)
+    return write_given(door, call, name, fields, Given(door.yard, _objects(fields)), key, now_ms)
 
 
 def write_given(
@@ -273,17 +282,13 @@ def write_given(
         if name in yard.logs or (config is not None and config.type != QUEUE):
             rows = given.rows(node)
             if is_weighed:
-                _prepare(
-                    door, name, config, [len(row.data) + len(row.meta) for row in rows], now_ms
-                )
+                _prepare(door, name, config, len(rows.bodies), rows.content_size, now_ms)
             written = _write_log(door, name, rows, key, now_ms)
         else:
-            records = given.records(node)
+            jobs = given.jobs(node)
             if is_weighed:
-                _prepare(
-                    door, name, config, [len(one.data) + len(one.meta) for one in records], now_ms
-                )
-            written = _write_queue(door, name, records, key, now_ms)
+                _prepare(door, name, config, len(jobs.wishes), jobs.size, now_ms)
+            written = _write_queue(door, name, jobs, key, now_ms)
     except YardFull:
         if config is not None:
             drop_topic(yard, name, now_ms)
@@ -341,17 +346,17 @@ def _config_if_new(
 
 
 def _prepare(
-    door: TopicsDoor, name: str, config: TopicConfig | None, sizes: list[int], now_ms: i64
+    door: TopicsDoor, name: str, config: TopicConfig | None, count: i64, size: i64, now_ms: i64
 ) -> None:
     """See that there may be so much more, and make the topic if it is not there.
 
     It is not made where the write would not even fit into an empty one that lets nothing go.
     """
     if door.limits.total_bytes > 0:
-        check_bytes(door, sum(sizes), now_ms)
+        check_bytes(door, size, now_ms)
     if config is None:
         return
-    if config.discard == DISCARD_REJECT and config.is_exceeded_by(len(sizes), sum(sizes)):
+    if config.discard == DISCARD_REJECT and config.is_exceeded_by(count, size):
         raise too_large()
     make_topic(door.yard, name, config, now_ms)
 
@@ -394,10 +399,10 @@ def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
     return data, meta
 
 
-def _write_log(door: TopicsDoor, name: str, rows: list[Row], key: str, now_ms: i64) -> Written:
+def _write_log(door: TopicsDoor, name: str, rows: LogRows, key: str, now_ms: i64) -> Written:
     log = door.yard.logs[name]
     try:
-        done = logs.append(door.yard, log, rows, key, now_ms)
+        done = logs.append_drafted(door.yard, log, rows, key, now_ms)
     except WriteTooLarge:
         raise too_large() from None
     except TopicFull:
@@ -409,12 +414,10 @@ def _write_log(door: TopicsDoor, name: str, rows: list[Row], key: str, now_ms: i
     return written
 
 
-def _write_queue(
-    door: TopicsDoor, name: str, records: list[claims.Record], key: str, now_ms: i64
-) -> Written:
+def _write_queue(door: TopicsDoor, name: str, jobs: claims.Batch, key: str, now_ms: i64) -> Written:
     queue = door.yard.queues[name]
     try:
-        done = claims.produce(door.yard, queue, records, key, now_ms)
+        done = claims.produce_batch(door.yard, queue, jobs, key, now_ms)
     except WriteTooLarge:
         raise too_large() from None
     except TopicFull:
