@@ -236,7 +236,7 @@ BUGS: Final[dict[str, Bug]] = {
                 "jobyard.journal.outgoing",
                 "                for unsynced in self.take_unsynced():\n"
                 "                    storage.sync(unsynced)\n",
-                "",
+                "                pass\n",
             ),
         ),
     ),

@@ -73,63 +73,55 @@ class Outgoing:
         found on disk, all up to its number is there too, and no batch reaches a later segment while
         an earlier one could still lose its end.
         """
-        if self.pending:
-            self._write_first(len(self.pending))
-            self._id_limit_written = self._id_limit_sealed
-
-    def _write_first(self, count: i64) -> None:
         storage = self.storage()
-        pending = self.pending[:count]
-        del self.pending[:count]
+        pending = self.pending
+        if not pending:
+            return
+        self.pending = []
         for one in pending:
-            name = one.segment.name
             if one.is_seal:
                 for unsynced in self.take_unsynced():
                     storage.sync(unsynced)
-                self._write_one(storage, one)
-                storage.sync(name)
-                one.segment.is_sealed = True
-                if one.segment.temperature == COLD:
-                    # Else what fills half of it would be copied from one to the next for ever.
-                    storage.truncate(name, one.segment.end)
-                    one.segment.size = one.segment.end
-                self.mark_durable(self.written, 0)
-            else:
-                self._write_one(storage, one)
-                self._note_written(one)
-
-    def _write_one(self, storage: Storage, one: Pending) -> None:
-        at = one.offset
-        for piece in one.pieces:
-            storage.write(one.segment.name, at, piece)
-            at += len(piece)
+            at = one.offset
+            for piece in one.pieces:
+                storage.write(one.segment.name, at, piece)
+                at += len(piece)
+            if one.is_seal:
+                storage.sync(one.segment.name)
+            self._note_written(one)
+        self._id_limit_written = self._id_limit_sealed
 
     def _note_written(self, one: Pending) -> None:
-        self._unsynced[one.segment.name] = one.number
-        self.written = one.number
+        """Note that a batch is with the kernel, or a seal and all before it on the disk."""
+        segment = one.segment
+        if not one.is_seal:
+            self._unsynced[segment.name] = one.number
+            self.written = one.number
+            return
+        segment.is_sealed = True
+        if segment.temperature == COLD:
+            # Else what fills half of it would be copied from one to the next for ever.
+            self.storage().truncate(segment.name, segment.end)
+            segment.size = segment.end
+        self.mark_durable(self.written, 0)
 
-    def write_short(self) -> list[Pending]:
-        """Hand closed batches to the kernel; return long ones behind the last seal instead.
+    def long_pending(self) -> list[Pending]:
+        """Return what is closed if it is long, for another thread to write; else nothing.
 
-        They are for another thread to write, and can be read from here until `mark_written`.
+        That thread keeps to the order of `write_pending`. Until `mark_written` all of it can be
+        read from here.
         """
-        rest: i64 = len(self.pending)
         size: i64 = 0
-        while rest > 0 and not self.pending[rest - 1].is_seal:
-            rest -= 1
-            size += self.pending[rest].size
-        if size <= LONG_BATCH:
-            self.write_pending()
-            return []
-        self._write_first(rest)
-        return self.pending[:]
+        for one in self.pending:
+            size += one.size
+        return self.pending[:] if size > LONG_BATCH else []
 
-    def mark_written(self, batches: list[Pending], id_limit: i64) -> None:
-        """Note that the first of the closed batches are with the kernel."""
-        assert self.pending[: len(batches)] == batches
-        for one in batches:
+    def mark_written(self, written: list[Pending], id_limit: i64) -> None:
+        """Note that another thread has written the first of what is closed."""
+        assert self.pending[: len(written)] == written
+        del self.pending[: len(written)]
+        for one in written:
             self._note_written(one)
-        del self.pending[: len(batches)]
         self._id_limit_written = id_limit
 
     def id_limit_sealed(self) -> i64:

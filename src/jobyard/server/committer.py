@@ -11,7 +11,7 @@ A failed write or sync raises StorageFailed out of the turn, before any answer: 
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -216,39 +216,49 @@ class Committer(Commits):
         self.commits_count += 1
         if self.durations is not None:
             self.durations.begin()
-        batches = journal.write_short()
-        if batches:
-            self._write_in_thread(batches)
+        closed = journal.long_pending()
+        if closed:
+            self._write_in_thread(closed)
             return
+        journal.write_pending()
         self._yard.bodies.cool()
         self._sync()
         if not self._is_syncing:
             self._gate.release(journal.durable)
 
-    def _write_in_thread(self, batches: list[Pending]) -> None:
+    def _write_in_thread(self, closed: list[Pending]) -> None:
         """Have long batches written and synced elsewhere: a copy of 10 MiB takes 10 ms."""
         journal = self._journal
-        number = batches[-1].number
+        number = closed[-1].number
         id_limit = journal.id_limit_sealed()
-        names = set(journal.take_unsynced())
+        unsynced = set(journal.take_unsynced())
         self._is_syncing = True
 
         def write() -> Callable[[], None]:
-            for one in batches:
+            took = 0.0
+            for one in closed:
+                if one.is_seal:
+                    took += self._sync_files(unsynced)
+                    unsynced.clear()
                 self._storage.write_apart(one.segment.name, one.offset, one.pieces)
-                names.add(one.segment.name)
-            started = time.perf_counter()
-            for name in names:
-                self._storage.sync(name)
-            took = time.perf_counter() - started
-            return lambda: self._on_written(batches, number, id_limit, took)
+                unsynced.add(one.segment.name)
+                if one.is_seal:
+                    took += self._sync_files(unsynced)
+                    unsynced.clear()
+            took += self._sync_files(unsynced)
+            return lambda: self._on_written(closed, number, id_limit, took)
 
         self._worker.submit(write)
 
-    def _on_written(
-        self, batches: list[Pending], number: int, id_limit: int, took_s: float
-    ) -> None:
-        self._journal.mark_written(batches, id_limit)
+    def _sync_files(self, names: Iterable[str]) -> float:
+        """Sync files; return how long it took."""
+        started = time.perf_counter()
+        for name in names:
+            self._storage.sync(name)
+        return time.perf_counter() - started
+
+    def _on_written(self, closed: list[Pending], number: int, id_limit: int, took_s: float) -> None:
+        self._journal.mark_written(closed, id_limit)
         self._yard.bodies.cool()
         self._on_synced(number, id_limit, took_s)
 
@@ -275,10 +285,7 @@ class Committer(Commits):
         self._is_syncing = True
 
         def sync() -> Callable[[], None]:
-            started = time.perf_counter()
-            for name in names:
-                self._storage.sync(name)
-            took = time.perf_counter() - started
+            took = self._sync_files(names)
             return lambda: self._on_synced(number, id_limit, took)
 
         self._worker.submit(sync)

@@ -258,6 +258,31 @@ def test_what_comes_while_a_long_batch_is_written_waits_for_the_next() -> None:
     assert not desk.journal.pending
 
 
+def test_the_worker_syncs_all_before_a_seal_and_then_the_seal() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    first = desk.journal.hot
+    while desk.journal.hot is first:
+        desk.committer.turn(NOW_MS)
+        desk.worker.work_all()
+        desk.put()
+        desk.storage.calls.clear()
+        desk.put(LARGE)
+    names = [one.segment.name for one in desk.journal.pending]
+    assert [one.is_seal for one in desk.journal.pending] == [False, True]
+    desk.storage.calls = [call for call in desk.storage.calls if first.name in call]
+    desk.committer.turn(NOW_MS)
+    assert not desk.storage.calls
+    assert not first.is_sealed
+    desk.worker.work()
+    assert desk.take_calls() == ["write", "sync", "write", "sync", "write", "sync"]
+    assert names == [first.name, first.name]
+    desk.worker.collect()
+    assert first.is_sealed
+    desk.journal.seal_batch()
+    assert desk.journal.durable == desk.journal.newest()
+    assert not desk.journal.pending
+
+
 def test_a_failed_sync_lets_nothing_go() -> None:
     desk = Desk()
     desk.put()
