@@ -113,7 +113,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.journal.batches",
-                "        if self._part2:\n",
+                "        if bodies:\n",
                 "        if self._long_jobs:\n",
             ),
         ),

@@ -88,8 +88,8 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.routers",
-                "            if is_taken and router.is_behind:\n",
-                "            if is_taken and not router.is_behind:\n",
+                "            elif router.is_behind:\n",
+                "            elif not router.is_behind:\n",
             ),
         ),
     ),

@@ -206,8 +206,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.sessions.glidemq.session",
-                "        self._make_room(queued)\n",
-                "        assert queued\n",
+                "            self.journal.make_room(room_of(self.door.yard, queued))\n",
+                "            pass\n",
             ),
         ),
     ),
