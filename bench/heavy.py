@@ -44,6 +44,8 @@ RECORDS: Final = 300_000
 # Arguments of a RESP command: as many as it may have, where it is done as a whole, and in all.
 WHOLE: Final = 4998
 ARGUMENTS: Final = 99_000
+# Children of a flow that is added at the glide-mq door.
+CHILDREN: Final = 2000
 # Commands of a transaction, and commands that are sent at once.
 TRANSACTION: Final = 1000
 PIPELINE: Final = 2000
@@ -335,6 +337,16 @@ def _read_all(doors: Doors) -> None:
             pass
 
 
+def _add_flow(doors: Doors) -> None:
+    """Add a job with as many children as it may have, at once."""
+    count = min(CHILDREN, doors.jobs)
+    keys = [f"glide:{{q}}:{part}" for part in ("id", "stream", "scheduled", "events")] * (count + 1)
+    now = str(int(time.time() * 1000))
+    parent = ["parent", "{}", "{}", now, "0", "0", "0", str(count), ""]
+    child = ["child", "{}", "{}", "0", "0", "3", "", "", ""]
+    doors.resp("FCALL", "glidemq_addFlow", str(len(keys)), *keys, *parent, *child * count)
+
+
 def _talk(peer: socket.socket, said: bytes, lines: int) -> None:
     """Say something at the beanstalk door, and hear its lines."""
     with peer.makefile("rb") as answers:
@@ -513,6 +525,7 @@ HEAVY: Final = (
     Heavy("SREM-many", _fields("SADD", "xq-pending"), _fields("SREM", "xq-pending")),
     Heavy("HSET-whole", lambda _doors: None, _fields("HSET", "rate")),
     Heavy("EXEC", lambda _doors: None, _transact),
+    Heavy("glidemq_addFlow", lambda _doors: None, _add_flow),
     Heavy("DBSIZE-pipelined", lambda doors: doors.push("q", 100), _pipelined("DBSIZE")),
     Heavy("KEYS-pipelined", lambda doors: doors.push("q", 100), _pipelined("KEYS", "*")),
     Heavy("INFO-pipelined", lambda doors: doors.push("q", 100), _pipelined("INFO")),

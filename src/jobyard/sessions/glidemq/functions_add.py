@@ -4,7 +4,7 @@ Everything is checked before the first effect, so that what is refused leaves no
 number of an ordering key, no id, no queue.
 """
 
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -21,6 +21,7 @@ from jobyard.model.queue import Queue
 from jobyard.sessions.glidemq import places
 from jobyard.sessions.glidemq.dedup import added_ms, forget_old
 from jobyard.sessions.glidemq.functions_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.sessions.glidemq.many import for_each
 from jobyard.sessions.glidemq.options import fill_from_options, read_backoff
 from jobyard.sessions.glidemq.places import Place
 from jobyard.sessions.glidemq.projection_job import shown_state
@@ -48,6 +49,9 @@ _ORDERING_KEY_MAX: Final = 256
 _CHILD_KEYS: Final = 4
 _CHILD_ARGS: Final = 9
 _PARENT_ARGS: Final = 9
+# Children of a flow, which enter at one moment, and what it takes to read one.
+FLOW_MAX: Final = 2000
+_CHILD_UNITS: Final = 4
 
 
 def version(call: Fcall) -> None:
@@ -260,37 +264,68 @@ def add_flow(call: Fcall) -> None:
         raise Wrong("ERR wrong number of keys")
     ties_at = _PARENT_ARGS + count * _CHILD_ARGS
     ties_count = call.number_or(ties_at, 0, "numExtraDeps")
-    budget_at = ties_at + 1 + ties_count
-    if call.args_count not in (ties_at, budget_at, budget_at + 1):
+    if call.args_count not in (ties_at, ties_at + 1 + ties_count, ties_at + 2 + ties_count):
         raise Wrong("ERR wrong number of arguments")
-    place = _check_keys(call, 0)
-    parent = _read_parent(call)
-    _heed_hashes(call, place, parent)
-    addings: list[Adding] = []
-    names: list[str] = []
-    heads: list[str] = []
-    at: i64 = 0
-    while at < count:
-        child_place = _check_keys(call, 4 + at * _CHILD_KEYS)
-        first = _PARENT_ARGS + at * _CHILD_ARGS
-        addings.append(_read_child(call, first, parent.ts))
-        _heed_hashes(call, child_place, addings[-1])
-        heads.append(call.text(first + 6) or child_place.tag())
-        names.append(child_place.queue_name)
-        at += 1
-    ties = [_tie(call, call.text(ties_at + 1 + each)) for each in range(int(ties_count))]
-    queues = [open_queue(call.yard, name) for name in names]
-    queue = open_queue(call.yard, place.queue_name)
-    children = [Child(queues[each], addings[each], heads[each]) for each in range(int(count))]
-    for one in [queue, *queues]:
-        call.events.ring_of(one.name)
-    try:
-        jobs = put_flow(call.yard, queue, parent, children, ties, call.now_ms)
-    except Refused as error:
-        _refuse_flow(call, [queue, *queues], error)
-        return
-    _note_budget(call, jobs, budget_at)
-    _answer_json(call, [glide.id_of(job) for job in jobs])
+    if count + ties_count > FLOW_MAX:
+        raise Wrong(
+            f"ERR a flow has at most {FLOW_MAX} children here, because it is added as a whole: "
+            "add more with addJob, which may name a parent"
+        )
+    flow = Flow(call, int(ties_count))
+    for_each(call.call, count, flow.read, lambda _: flow.enter(), _CHILD_UNITS, is_reading=True)
+
+
+@final
+class Flow:
+    """A flow that is being added: its children are read in slices, and all enter at once."""
+
+    def __init__(self, call: Fcall, ties_count: int) -> None:
+        self._call = call
+        self._ties_count = ties_count
+        self._place = _check_keys(call, 0)
+        self._parent = _read_parent(call)
+        self._places: list[Place] = []
+        self._addings: list[Adding] = []
+        self._heads: list[str] = []
+
+    def read(self, start: int, end: int) -> int:
+        """Read some children; nothing of the yard is looked at."""
+        call = self._call
+        for at in range(start, end):
+            place = _check_keys(call, 4 + at * _CHILD_KEYS)
+            first = _PARENT_ARGS + at * _CHILD_ARGS
+            self._places.append(place)
+            self._addings.append(_read_child(call, first, self._parent.ts))
+            self._heads.append(call.text(first + 6) or place.tag())
+        return 0
+
+    def enter(self) -> None:
+        """Add all of them, or none."""
+        call = self._call
+        # Turns may have passed since it was asked for.
+        call.now_ms = call.call.now_ms
+        _check_open(call)
+        _heed_hashes(call, self._place, self._parent)
+        queues: list[Queue] = []
+        children: list[Child] = []
+        ties_at: i64 = _PARENT_ARGS + len(self._places) * _CHILD_ARGS
+        ties = [_tie(call, call.text(ties_at + 1 + each)) for each in range(self._ties_count)]
+        for each in range(len(self._places)):
+            place = self._places[each]
+            _heed_hashes(call, place, self._addings[each])
+            queues.append(open_queue(call.yard, place.queue_name))
+            children.append(Child(queues[each], self._addings[each], self._heads[each]))
+        queue = open_queue(call.yard, self._place.queue_name)
+        involved = list(dict.fromkeys([queue, *queues]))
+        for one in involved:
+            call.events.ring_of(one.name)
+        try:
+            jobs = put_flow(call.yard, queue, self._parent, children, ties, call.now_ms)
+        except Refused as error:
+            _refuse_flow(call, involved, error)
+            return
+        _note_budget(call, jobs, ties_at + 1 + self._ties_count)
+        _answer_json(call, [glide.id_of(job) for job in jobs])
 
 
 def _refuse_flow(call: Fcall, queues: list[Queue], error: Refused) -> None:

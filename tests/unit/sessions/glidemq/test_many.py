@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jobyard.engine.condemn import condemn
+from jobyard.sessions.glidemq.functions_add import FLOW_MAX
 from jobyard.sessions.glidemq.many import CLAIMS_MAX, STREAMS_MAX, WHOLE_MAX
 from jobyard.sessions.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareGlidemq
@@ -244,3 +245,54 @@ def test_a_parent_of_many_waits_for_each_of_them_once(library: Library) -> None:
     assert library.client.ask("EXISTS", deps) == 0
     assert library.state(parent_id) == "waiting"
     recount(library.site.yard)
+
+
+def flow(library: Library, count: int) -> list[object]:
+    keys = library.keys("id", "stream", "scheduled", "events") * (count + 1)
+    parent = ["parent", "{}", "{}", library.ts(), 0, 0, 0, count, ""]
+    child = ["child", "{}", "{}", 0, 0, 0, library.p, library.name, ""]
+    return ["FCALL", "glidemq_addFlow", len(keys), *keys, *parent, *child * count]
+
+
+def test_a_long_flow_is_read_over_turns_and_enters_at_once(library: Library) -> None:
+    slow(library)
+    library.client.send(*flow(library, 400))
+    seen = set()
+    while library.site.slice():
+        seen.add(int(library.site.yard.jobs.count))
+        library.client.resume()
+    library.client.resume()
+    [told] = library.client.hear()
+    assert len(json.loads(told)) == 401
+    assert seen <= {0, 401}
+    assert library.counts()["waiting"] == 400
+    recount(library.site.yard)
+
+
+def test_a_long_flow_that_is_wrong_at_its_end_adds_nothing(library: Library) -> None:
+    slow(library)
+    words = flow(library, 400)
+    words[-6] = "later"
+    told = answer(library, *words)
+    assert "delay is not a number" in str(told)
+    assert library.site.yard.jobs.count == 0
+    assert library.name not in library.site.yard.queues
+
+
+def test_a_flow_has_so_many_children(library: Library) -> None:
+    told = library.client.refused(*flow(library, FLOW_MAX + 1))
+    assert told.startswith(f"ERR a flow has at most {FLOW_MAX} children here")
+    assert library.site.yard.jobs.count == 0
+    assert len(json.loads(library.client.ask(*flow(library, FLOW_MAX)))) == FLOW_MAX + 1
+
+
+def test_no_flow_enters_a_server_that_drains_meanwhile(library: Library) -> None:
+    slow(library)
+    library.client.send(*flow(library, 400))
+    library.site.door.is_draining = True
+    while library.site.slice():
+        library.client.resume()
+    library.client.resume()
+    [told] = library.client.hear()
+    assert "draining" in str(told)
+    assert library.site.yard.jobs.count == 0
