@@ -20,7 +20,7 @@ class LongInput:
         self.size: i64 = 0
         self._block: BytesIO | None = None
 
-    def append(self, piece: bytes) -> None:
+    def append(self, piece: bytes | memoryview) -> None:
         """Add what came."""
         if self._block is None:
             self._block = BytesIO()

@@ -177,8 +177,8 @@ class RespReader:
         # Length of the argument that comes next; -1 before its line was read.
         self._length: i64 = -1
         self._index = BytesWriter()
-        # Arguments of a long command that came before, and about how many bytes they were.
-        self._aside: list[bytes] = []
+        # What came before of a long command, and how much that was; its spans stand in the index.
+        self._aside = LongInput()
         self._aside_size: i64 = 0
 
     def feed(self, data: bytes) -> None:
@@ -213,7 +213,7 @@ class RespReader:
         self._left = 0
         self._length = -1
         self._index = BytesWriter()
-        self._aside = []
+        self._aside.clear()
         self._aside_size = 0
 
     def unread_size(self) -> i64:
@@ -285,6 +285,8 @@ class RespReader:
         size: i64 = len(data)
         at = self._at
         start = self._start
+        # Where the command begins, if all of it stood here.
+        first = start - self._aside_size
         length = self._length
         index = self._index
         while self._left > 0:
@@ -300,7 +302,7 @@ class RespReader:
                 break
             if data[end] != 13 or data[end + 1] != 10:
                 raise BadResp("expected the end of a line behind an argument")
-            write_i64_le(index, at - start | (end - start) << 32)
+            write_i64_le(index, at - first | (end - first) << 32)
             at = end + 2
             length = -1
             self._left -= 1
@@ -309,11 +311,11 @@ class RespReader:
         if self._left > 0:
             self._wait_for_more()
             return None
-        if self._aside:
+        if self._aside_size > 0:
             self._set_aside()
-            command = of_arguments(self._aside)
-            self._aside = []
+            command = Command(self._aside.take(), 0, index.getvalue(), self._count)
             self._aside_size = 0
+            self._index = BytesWriter()
         else:
             command = Command(data, start, index.getvalue(), self._count)
             index.truncate(0)
@@ -333,13 +335,7 @@ class RespReader:
 
     def _set_aside(self) -> None:
         """Keep the arguments found so far by themselves, and let go of the input they came in."""
-        found = Command(self._data, self._start, self._index.getvalue(), 0)
-        self._index.truncate(0)
-        at: i64 = 0
-        count: i64 = self._count - self._left - len(self._aside)
-        while at < count:
-            self._aside.append(found.arg(at))
-            at += 1
+        self._aside.append(memoryview(self._data)[self._start : self._at])
         size = self._at - self._start
         self._aside_size += size
         self._have -= size

@@ -34,7 +34,7 @@ SCAN_MAX: Final = 10_000
 # Keys that are looked at in one unit of work.
 _KEYS_PER_UNIT: Final = 4
 # What it takes to delete a key that holds little.
-KEY_UNITS: Final = 4
+KEY_UNITS: Final = 6
 _SESSIONS_PER_UNIT: Final = 8
 # In every key by which a worker is registered.
 _WORKER_PART: Final = b"}:w:"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # So few are gone through at once, whatever else a turn has done.
 FEW_ARGUMENTS: Final = 128
 # What it takes to look a key up.
-LOOK_UNITS: Final = 2
+LOOK_UNITS: Final = 4
 # Arguments of a command that cannot be cut.
 WHOLE_MAX: Final = 5000
 # Streams that one command reads, each with its key and an id, and some words.

@@ -38,7 +38,7 @@ ONE_KEY: Final = (1, 1, 1)
 ALL_KEYS: Final = (1, -1, 1)
 
 # What an argument takes that is a key to be looked up, or a job that goes.
-LOOK_NS: Final = 2000
+LOOK_NS: Final = 3000
 DROP_NS: Final = 6000
 # What commands take that tell much of the server.
 TELL_NS: Final = 100_000
