@@ -143,7 +143,6 @@ def _drop_at_once(yard: Yard, key: SideKey) -> None:
     _unnote_all(yard, key)
     if key.alarm is not None:
         yard.disarm(key.alarm)
-        key.alarm = None
     _count(yard, -key.weight)
     yard.side.remove(key)
 
@@ -174,6 +173,7 @@ def _arm(yard: Yard, key: SideKey) -> None:
         return
     if key.alarm is None:
         key.alarm = SideEnd(yard, key)
+        yard.side.expiring_count += 1
     yard.arm(key.alarm, key.expires_ms)
 
 

@@ -138,6 +138,8 @@ class SideTable:
         # The same in the order they were made, for who goes through them all.
         self.line = Line()
         self._numbers_issued: i64 = 0
+        # Those that have an alarm.
+        self.expiring_count: i64 = 0
         # Who waits at a stream, also at one that is not there yet.
         self.readers: dict[bytes, list[StreamReader]] = {}
         # Of hashes whose names end in a number: which numbers, by what stands before them.
@@ -157,6 +159,9 @@ class SideTable:
         """Forget a key."""
         del self.keys[key.name]
         self.line.remove(key)
+        if key.alarm is not None:
+            key.alarm = None
+            self.expiring_count -= 1
         if key.kind == HASH and key.name[-1:].isdigit():
             head, number = _head_and_number(key.name)
             numbers = self.numbered.get(head)

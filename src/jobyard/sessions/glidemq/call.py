@@ -25,6 +25,8 @@ REPLIES_SKIP: Final = 2
 COMMAND_NS: Final = 4000
 ARGUMENT_NS: Final = 1000
 FUNCTION_ARGUMENT_NS: Final = 125
+# What it takes to hand a job over, where a command may ask for many.
+LEASE_NS: Final = 1000
 
 Run = Callable[["Call"], None]
 

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 
 from jobyard.sessions.glidemq.call import REPLIES_OFF, REPLIES_ON, REPLIES_SKIP, Call
 from jobyard.sessions.glidemq.door import REDIS_VERSION
+from jobyard.sessions.glidemq.many import for_each
 from jobyard.sessions.glidemq.words import (
     NO_PROTO,
     NOT_INTEGER,
@@ -30,6 +31,8 @@ from jobyard.wire.resp_write import (
 )
 
 DEFAULT_USER: Final = b"default"
+# What it takes to tell of a connection, which the kernel is asked for.
+_LINE_UNITS: Final = 8
 
 _NOTHING_TO_SAY: Final = (
     "ERR AUTH <password> called without any password configured for the default user. "
@@ -274,8 +277,18 @@ def _info(call: Call) -> None:
 
 
 def _list(call: Call) -> None:
-    lines = [_line(call, number) for number in call.door.sessions]
-    write_verbatim(call.out, "".join(lines), call.proto)
+    sessions = call.door.sessions
+    numbers = list(sessions)
+    lines: list[str] = []
+
+    def look(start: int, end: int) -> int:
+        lines.extend(_line(call, one) for one in numbers[start:end] if one in sessions)
+        return 0
+
+    def tell(_: int) -> None:
+        write_verbatim(call.out, "".join(lines), call.proto)
+
+    for_each(call, len(numbers), look, tell, _LINE_UNITS, is_reading=True)
 
 
 def _reply(call: Call) -> None:

@@ -17,7 +17,7 @@ from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.sessions.glidemq import subscription_reads
-from jobyard.sessions.glidemq.call import Blocked, Call
+from jobyard.sessions.glidemq.call import LEASE_NS, Blocked, Call
 from jobyard.sessions.glidemq.gather import job_of
 from jobyard.sessions.glidemq.group_args import NEW, Reading, entry_id
 from jobyard.sessions.glidemq.groups import write_entry
@@ -78,6 +78,7 @@ def _read(call: Call, reading: Reading, own: list[HeldGather | None]) -> None:
             most = min(reading.count, left)
             leases = take_stream(call.yard, queue, reading.consumer, most, call.now_ms)
             call.session.handed += leases
+            call.session.work_ns += LEASE_NS * len(leases)
         if leases:
             left -= len(leases)
             found.append((reading.keys[each], [lease.job for lease in leases]))

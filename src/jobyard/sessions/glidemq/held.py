@@ -34,10 +34,12 @@ _SORTED_PER_UNIT: Final = 8
 
 
 def held_lease(item: Item) -> Lease | None:
-    """Return the lease on a job of the stream; None if it is of a list, which has no entries."""
+    """Return the lease on a job of the stream; None if it has no entry there, or is gone."""
     assert isinstance(item, Job)
     lease = item.lease
-    return None if lease is None or lease.terms.is_list else lease
+    if lease is None or lease.terms.is_list or item.id < item.queue.gone_before:
+        return None
+    return lease
 
 
 def _stamp_of(lease: Lease) -> int:
@@ -131,7 +133,7 @@ class HeldGather(Gather):
         lease = run.pop()
         if run:
             heappush(self._heads, (_stamp_of(run[len(run) - 1]), number))
-        if lease.job.lease is not lease:
+        if held_lease(lease.job) is not lease:
             # It has ended since.
             return True
         return self.take(lease, stamp)

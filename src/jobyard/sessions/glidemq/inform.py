@@ -30,6 +30,9 @@ from jobyard.wire.resp_write import (
     write_verbatim,
 )
 
+# What it takes to look at a connection.
+_CLIENT_NS: Final = 50
+
 Lines = Callable[[Call], list[str]]
 
 
@@ -55,6 +58,7 @@ def _server(call: Call) -> list[str]:
 
 
 def _clients(call: Call) -> list[str]:
+    call.session.work_ns += len(call.door.sessions) * _CLIENT_NS
     blocked = [one for one in call.door.sessions.values() if one.is_blocked()]
     return [
         f"connected_clients:{len(call.door.sessions)}",
@@ -138,8 +142,8 @@ def _cluster(_call: Call) -> list[str]:
 def _keyspace(call: Call) -> list[str]:
     # About: one a job, and those that are kept; DBSIZE counts all.
     count = call.yard.jobs.count + len(call.yard.side.keys)
-    expiring = [key for key in call.yard.side.keys.values() if key.alarm is not None]
-    return [f"db0:keys={count},expires={len(expiring)},avg_ttl=0"] if count > 0 else []
+    expiring = call.yard.side.expiring_count
+    return [f"db0:keys={count},expires={expiring},avg_ttl=0"] if count > 0 else []
 
 
 _SECTIONS: Final[dict[str, Lines]] = {

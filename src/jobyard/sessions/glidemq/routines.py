@@ -16,6 +16,7 @@ from jobyard.engine.yard import STAMP_SHIFT, Yard
 from jobyard.errors import Refused
 from jobyard.model.job import GLIDE
 from jobyard.sessions.glidemq import places
+from jobyard.sessions.glidemq.call import LEASE_NS
 from jobyard.sessions.glidemq.functions_add import read_adding
 from jobyard.sessions.glidemq.functions_call import TIME_MAX, Fcall
 from jobyard.sessions.glidemq.functions_work import read_keep, write_next
@@ -116,6 +117,7 @@ class ReadRoutine(Routine):
         if not leases:
             return False
         session.handed += leases
+        session.work_ns += LEASE_NS * len(leases)
         door.promoter.note_reader(name, reading.consumer, int(session.id))
         jobs = [lease.job for lease in leases]
         write_found(session.out, session.proto, [(reading.keys[0], jobs)])

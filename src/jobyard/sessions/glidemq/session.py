@@ -1,8 +1,7 @@
 """One glide-mq connection: cuts commands, runs them in order, writes answers.
 
-A command that waits (`Blocked`) holds
-up those behind it. What a command wrote before it was refused is taken back, so that a refusal is
-all that is answered.
+A command that waits (`Blocked`) holds up those behind it. What a command wrote before it was
+refused is taken back, so that a refusal is all that is answered.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -132,7 +131,8 @@ class GlidemqSession(Session):
             self.handed = []
         self._reader.feed(data)
         self._go_on(now_ms)
-        if not self.is_known and self._reader.unread_size() > STRANGER_LIMITS.whole:
+        is_ahead = not self.is_known and self._reader.unread_size() > STRANGER_LIMITS.whole
+        if is_ahead and not self.is_at_work():
             # One whose refusal is held back has nothing to send ahead.
             self.is_finished = True
 
@@ -290,7 +290,6 @@ class GlidemqSession(Session):
         if self.queued is not None or self.replies != REPLIES_ON or not self.is_known:
             return False
         if self._kept is not None:
-            # It comes first.
             return False
         routine = self._fitting()
         if routine is None:
@@ -510,6 +509,7 @@ class GlidemqSession(Session):
         """Answer that a command cannot be run."""
         before: i64 = len(self.out)
         write_error(self.out, text)
+        self.work_ns += COMMAND_NS
         self.door.errors_count += 1
         self.narrow(before, self.journal.appended)
 

@@ -30,6 +30,8 @@ from jobyard.wire.resp_write import (
 # Of one queue. Each job that comes is looked at by all of them.
 SUBSCRIPTIONS_MAX: Final = 1000
 NAME_SIZE_MAX: Final = 1024
+# What it takes to put one entry in order that a group was given.
+DELIVERY_NS: Final = 200
 
 
 def no_group(name: bytes) -> Wrong:
@@ -155,6 +157,13 @@ def idle_ms(delivery: Delivery, now_ms: i64) -> i64:
     return max(now_ms - delivery.at_ms, 0)
 
 
+def _deliveries(call: Call, subscription: Subscription) -> list[Delivery]:
+    """Return all that a group was given and is not over, the oldest entry first."""
+    found = subscription.deliveries()
+    call.session.work_ns += DELIVERY_NS * len(found)
+    return found
+
+
 def xpending(call: Call, queue: Queue | None) -> None:
     """Tell who was given how many entries, or which ones."""
     subscription = found(queue, call.arg(2))
@@ -164,7 +173,7 @@ def xpending(call: Call, queue: Queue | None) -> None:
     asked = Pending(call)
     chosen = [
         delivery
-        for delivery in subscription.deliveries()
+        for delivery in _deliveries(call, subscription)
         if asked.low <= delivery.stamp <= asked.high
         and idle_ms(delivery, call.now_ms) >= asked.least_ms
         and asked.consumer in (b"", delivery.consumer)
@@ -179,7 +188,7 @@ def xpending(call: Call, queue: Queue | None) -> None:
 
 
 def _summary(call: Call, subscription: Subscription) -> None:
-    deliveries = subscription.deliveries()
+    deliveries = _deliveries(call, subscription)
     write_array(call.out, 4)
     write_integer(call.out, len(deliveries))
     if not deliveries:
@@ -216,7 +225,7 @@ def xautoclaim(call: Call, queue: Queue | None) -> None:
     claimed: list[Delivery] = []
     gone: list[i64] = []
     cursor = b"0-0"
-    for delivery in subscription.deliveries():
+    for delivery in _deliveries(call, subscription):
         if delivery.stamp < asked.low or idle_ms(delivery, call.now_ms) < asked.least_ms:
             continue
         if len(claimed) + len(gone) == asked.count:
@@ -299,7 +308,7 @@ def info_groups(call: Call, queue: Queue) -> None:
 def info_consumers(call: Call, queue: Queue | None) -> None:
     """Tell of the consumers of a group."""
     subscription = found(queue, call.arg(3))
-    held = _held(subscription.deliveries())
+    held = _held(_deliveries(call, subscription))
     consumers = sorted(subscription.consumers)
     write_array(call.out, len(consumers))
     for name in consumers:

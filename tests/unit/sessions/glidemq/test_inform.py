@@ -26,6 +26,21 @@ def test_info_has_sections(client: BareClient) -> None:
     assert b"db0:keys=1,expires=0" in client.ask("INFO", "keyspace")
 
 
+def test_keys_that_go_by_themselves_are_counted(client: BareClient) -> None:
+    def expiring() -> bytes:
+        told: bytes = client.ask("INFO", "keyspace")
+        return told.partition(b"expires=")[2].partition(b",")[0]
+
+    keys = [f"glide:{{q}}:w:{at}" for at in range(3)]
+    for key in keys:
+        client.ask("SET", key, "x", "EX", 60)
+    client.ask("SET", keys[0], "y", "EX", 30)
+    client.ask("SET", "glide:{q}:tpm:1", "x")
+    assert expiring() == b"3"
+    client.ask("DEL", keys[1])
+    assert expiring() == b"2"
+
+
 def test_info_is_for_people_in_version_3(client: BareClient) -> None:
     client.speak(3)
     client.send("INFO", "cluster")

@@ -148,6 +148,18 @@ def test_input_that_ends_is_answered_to_its_end(site: BareGlidemq) -> None:
     assert client.session.is_finished
 
 
+def test_a_stranger_is_refused_each_of_many_commands() -> None:
+    site = BareGlidemq(MemoryStorage(), password=b"secret")
+    site.is_slow = True
+    client = site.connect()
+    client.send_raw(b"DBSIZE\r\n" * 4000)
+    assert session_of(client).is_at_work()
+    while session_of(client).is_at_work():
+        site.slice()
+    assert client.take_raw().count(b"-NOAUTH") == 4000
+    assert not client.session.is_finished
+
+
 def test_who_leaves_while_it_waits_for_its_turn_is_forgotten(site: BareGlidemq) -> None:
     client = site.connect()
     client.send_raw(pack("ECHO", "x") * 200)
@@ -156,3 +168,29 @@ def test_who_leaves_while_it_waits_for_its_turn_is_forgotten(site: BareGlidemq) 
         pass
     assert site.yard.tasks.count() == 0
     assert len(client.hear()) < 100
+
+
+def test_jobs_that_are_handed_over_count(site: BareGlidemq) -> None:
+    library = Library(site)
+    for _ in range(300):
+        library.add()
+    words = ["XREADGROUP", "GROUP", "workers", "w", "COUNT", "20", "STREAMS", library.key("stream")]
+    library.client.send_raw(pack(*words, ">") * 15)
+    assert session_of(library.client).is_at_work()
+    heard = len(library.client.hear())
+    assert heard < 12
+    while session_of(library.client).is_at_work():
+        site.slice()
+    assert heard + len(library.client.hear()) == 15
+
+
+def test_many_connections_are_told_of_over_turns(site: BareGlidemq) -> None:
+    client = site.connect()
+    others = [site.connect() for _ in range(200)]
+    client.send("CLIENT", "LIST")
+    assert session_of(client).is_at_work()
+    others.pop().close()
+    while session_of(client).is_at_work():
+        site.slice()
+    [told] = client.hear()
+    assert told.count(b"\n") == 200
