@@ -55,6 +55,17 @@ def test_lengths_alone_take_no_memory(shared: Yard) -> None:
         sock.close()
 
 
+def test_commands_that_take_several_turns_are_answered_though_no_more_comes(shared: Yard) -> None:
+    with socket.create_connection(shared.address, timeout=20) as sock:
+        sock.sendall(b"INFO\r\n" * 1000 + b"MULTI\r\n" + b"PING\r\n" * 300 + b"EXEC\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        said = b""
+        while piece := sock.recv(1 << 20):
+            said += piece
+    assert said.count(b"redis_version:") == 1000
+    assert said.endswith(b"*300\r\n" + b"+PONG\r\n" * 300)
+
+
 def test_many_commands_in_one_piece(shared: Yard) -> None:
     with socket.create_connection(shared.address, timeout=20) as sock:
         sock.sendall(b"PING\r\n" * 20_000 + b"QUIT\r\n")
