@@ -24,7 +24,8 @@ class Lookout:
 
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
-        self._queues: set[str] = set()
+        # In the order they were noted: a set of very many takes longer to copy.
+        self._queues: dict[str, None] = {}
         # What was there at the beginning, as long as not all of it is known.
         self._survey: Survey | None = None
         # Since when, by name or id.
@@ -36,7 +37,7 @@ class Lookout:
         yard = self._door.yard
         if self._survey is not None:
             yard.tasks.leave(self._survey)
-        self._queues = set()
+        self._queues = {}
         self._survey = Survey(self, self._queues, list(yard.queues))
         yard.tasks.begin(self._survey, None, now_ms)
         self._idle.clear()
@@ -50,14 +51,14 @@ class Lookout:
         """Tell whether a queue was not there before."""
         if queue in self._queues:
             return False
-        self._queues.add(queue)
+        self._queues[queue] = None
         return self._survey is None
 
     def was_known(self, queue: str) -> bool:
         """Tell whether a queue that is gone was there before."""
         if queue not in self._queues:
             return self._survey is not None
-        self._queues.discard(queue)
+        del self._queues[queue]
         return True
 
     def glance(self, now_ms: i64) -> "Glance":
@@ -66,7 +67,8 @@ class Lookout:
 
     def seen(self, gone: list[str], idle: dict[str, int]) -> None:
         """Remember what a look around has found."""
-        self._queues.difference_update(gone)
+        for name in gone:
+            self._queues.pop(name, None)
         self._idle = idle
 
     def busy(self, now_ms: i64) -> list[Told]:
@@ -93,7 +95,7 @@ class Lookout:
 class Survey(Task):
     """Notes which queues are there, some at a time."""
 
-    def __init__(self, lookout: Lookout, known: set[str], names: list[str]) -> None:
+    def __init__(self, lookout: Lookout, known: dict[str, None], names: list[str]) -> None:
         super().__init__()
         self.is_reading = True
         self._lookout = lookout
@@ -104,7 +106,7 @@ class Survey(Task):
         """Note some."""
         done: i64 = 0
         while done < most and self._names:
-            self._known.add(self._names.pop())
+            self._known[self._names.pop()] = None
             done += 1
         if done < most:
             self._lookout.surveyed()
@@ -119,7 +121,7 @@ class Glance(Task):
         self,
         lookout: Lookout,
         door: BunqueueDoor,
-        known: set[str],
+        known: dict[str, None],
         idle: dict[str, int],
         now_ms: i64,
     ) -> None:
