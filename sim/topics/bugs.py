@@ -205,8 +205,8 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.logs",
-                "        trim(yard, log, now_ms)\n    _tell(log)\n    return appended\n",
-                "        trim(yard, log, now_ms)\n    return appended\n",
+                "        trim(yard, log, now_ms)\n    _tell(log)\n    if len(items.seqs)",
+                "        trim(yard, log, now_ms)\n    if len(items.seqs)",
             ),
         ),
     ),

@@ -83,6 +83,9 @@ __all__ = [
 # A claim takes no more jobs once the bodies of those it has come to this.
 CLAIM_SIZE_MAX: Final = 64 << 20
 
+# Jobs of a write that are no small part of a turn.
+_MANY: Final = 1000
+
 # How runs end.
 _DONE: Final = 0
 _BACK: Final = 1
@@ -212,6 +215,8 @@ def produce_batch(yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64)
         shed(yard, queue, len(wishes), batch.size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
+    if len(wishes) > _MANY:
+        yard.tasks.leave_less(len(wishes))
     return Produced(first_seq, queue.next_seq - 1, appended, is_deduped=False)
 
 

@@ -54,6 +54,8 @@ TRIM_ROWS: Final = 16 << 10
 CHUNK_UNITS: Final = 50
 # And to join its texts.
 JOIN_UNITS: Final = 150
+# Records that are appended at one moment in a unit of work.
+ROWS_PER_UNIT: Final = 2
 
 
 class HoldsRecords(Refused):
@@ -292,6 +294,8 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     if floor >= items.first_seq:
         trim(yard, log, now_ms)
     _tell(log)
+    if len(items.seqs) > CHUNK_ROWS:
+        yard.tasks.leave_less(len(items.seqs) // ROWS_PER_UNIT)
     return appended
 
 
@@ -375,9 +379,8 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
     if not is_written:
         items.place(0)
     count: i64 = len(items.seqs)
-    log.add(items, segment)
-    if count > CHUNK_ROWS:
-        yard.tasks.follow(Joining(log, items.first_seq))
+    if log.add(items, segment):
+        yard.tasks.follow(Joining(log, items.first_seq - 1))
     if log.count == count:
         log.earliest_seq = items.first_seq
     log.next_seq = items.first_seq + count
@@ -390,7 +393,7 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
 
 @final
 class Joining(Task):
-    """Joins the texts of chunks that one long write has filled."""
+    """Joins the texts of chunks that a write of many records has filled."""
 
     def __init__(self, log: LogTopic, first_seq: i64) -> None:
         super().__init__()

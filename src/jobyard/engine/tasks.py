@@ -94,6 +94,10 @@ class Tasks:
         self._spend(units)
         return True
 
+    def leave_less(self, units: i64) -> None:
+        """Do so much less in this turn: what cannot be cut took as long."""
+        self._left = max(self._left - units, 0)
+
     def begin(self, task: Task, starter: Starter | None, now_ms: i64) -> bool:
         """Do what this turn has room for; True if that was all, else the starter is told later.
 

@@ -240,17 +240,17 @@ class LogTopic:
 
     # -- in ------------------------------------------------------------------------------------
 
-    def add(self, rows: LogRows, segment: i64) -> None:
+    def add(self, rows: LogRows, segment: i64) -> bool:
         """Add rows behind all records there are; their seqs run without a gap.
 
-        Of more than fill a chunk the texts are left to be joined later.
+        If they fill a chunk, and are many, its texts are left to be joined later; True then.
         """
         start: i64 = 0
         count: i64 = len(rows.seqs)
-        is_long = count > CHUNK_ROWS
+        chunks_count = len(self.chunks)
         while start < count:
             seq = rows.first_seq + start
-            chunk = self._open_chunk(seq, is_joining=not is_long)
+            chunk = self._open_chunk(seq, is_joining=count == 1)
             end = min(count, start + chunk.base + CHUNK_ROWS - seq)
             memory = chunk.memory
             size = chunk.bytes
@@ -260,6 +260,7 @@ class LogTopic:
             self.bytes += chunk.bytes - size
             self.count += end - start
             start = end
+        return count > 1 and len(self.chunks) > max(chunks_count, 1)
 
     def _open_chunk(self, seq: i64, *, is_joining: bool) -> Chunk:
         """Return the chunk whose next slot is that of `seq`, and join the texts of one before."""

@@ -103,9 +103,10 @@ class LogRows:
         self.texts: list[bytes] = []
         # Where each text lies in the segment, 0 if it is in none.
         self.offsets: list[int] = []
-        # Of labels and texts, of labels alone, and of what writers gave.
+        # Of labels and texts, of labels alone, of nodes alone, and of what writers gave.
         self.size: i64 = 0
         self.labels_size: i64 = 0
+        self.nodes_size: i64 = 0
         self.content_size: i64 = 0
         # Of rows that have no seqs yet, instead of texts.
         self.bodies: list[bytes] = []
@@ -138,7 +139,10 @@ class LogRows:
         self.content_size += size
         self.tags.append(tag)
         self.nodes.append(node)
-        label = tag + node if node else tag
+        label = tag
+        if node:
+            label = tag + node
+            self.nodes_size += len(node)
         self.labels.append(label)
         self.labels_size += len(label)
         self.size += len(label)
@@ -246,13 +250,15 @@ class Chunk:
         self.memory += sum(map(len, texts))
         self.bytes += sum(rows.contents[start:end])
         self.has_meta = self.has_meta or any(metas)
-        if rows.labels_size == 0:
+        if rows.labels_size > 0:
+            labels_size: i64 = sum(map(len, rows.labels[start:end]))
+            self.memory += labels_size
+            self.has_labels = self.has_labels or labels_size > 0
+        if rows.nodes_size == 0:
             self.nodes.extend(array("H", [0]) * count)
             return
-        i = start
-        while i < end:
-            self._add_labels(rows, i)
-            i += 1
+        for node in rows.nodes[start:end]:
+            self.nodes.append(self._number_of(node) if node else 0)
 
     def _append(self, rows: LogRows, i: i64, segment: i64) -> None:
         # For one row alone slices cost more than all the rest.
@@ -271,10 +277,7 @@ class Chunk:
             self.has_meta = True
         if rows.labels_size == 0:
             self.nodes.append(0)
-        else:
-            self._add_labels(rows, i)
-
-    def _add_labels(self, rows: LogRows, i: i64) -> None:
+            return
         label_size: i64 = len(rows.labels[i])
         self.memory += label_size
         if label_size > 0:

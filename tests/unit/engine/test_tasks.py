@@ -103,6 +103,17 @@ def test_a_turn_has_so_much_for_all_that_begins_in_it() -> None:
     assert work.begin(small, None, NOW_MS), "what is small is never put off"
 
 
+def test_what_cannot_be_cut_leaves_less_for_the_rest_of_its_turn() -> None:
+    work = tasks()
+    work.leave_less(UNITS_PER_TURN - 500)
+    assert work.has_units(500)
+    assert not work.has_units(501)
+    work.leave_less(UNITS_PER_TURN)
+    assert work.has_units(work.first_units)
+    work.go_on(NOW_MS)
+    assert work.has_units(UNITS_PER_TURN)
+
+
 def test_tasks_take_turns() -> None:
     notes: list[str] = []
     work = tasks()
