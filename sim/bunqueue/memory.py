@@ -141,7 +141,7 @@ def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
 
 def found_by_name(yard: Yard) -> dict[str, int]:
     """Return the jobs that clients have named; those that are gone for all may not be freed yet."""
-    named = yard.names.custom | yard.names.glide
+    named = dict((*yard.names.custom.items(), *yard.names.glide.items()))
     there = {name: job for name, job in named.items() if job.id >= job.queue.gone_before}
     return {name: int(job.id) for name, job in there.items()}
 

@@ -92,7 +92,9 @@ class Site(OpenYard):
         return site
 
     def find(self, name: str) -> Job:
-        return self.yard.names.custom[name]
+        job = self.yard.names.custom.get(name)
+        assert job is not None
+        return job
 
 
 def states(parent: Job) -> list[int]:

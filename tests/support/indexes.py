@@ -99,7 +99,7 @@ def recount_glide_names(yard: Yard, jobs: list[Job]) -> None:
     """Hold the ids that clients of glide-mq chose against the jobs that have them."""
     own = [(job, job.more().custom_id) for job in jobs if job.family == GLIDE and job.extra]
     named = {glide_key(job.queue, name): job for job, name in own if name}
-    assert yard.names.glide == named
+    assert dict(yard.names.glide.items()) == named
     for queue in yard.queues.values():
         chosen = {int(seq_of(name)) for job, name in own if job.queue is queue} - {0}
         assert (queue.chosen or set()) == chosen

@@ -537,7 +537,7 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
         for member in extra.members or ():
             if member.state == OPEN:
                 waiting.setdefault(int(member.child_id), []).append(int(job.id))
-    assert yard.names.custom == custom
+    assert dict(yard.names.custom.items()) == custom
     recount_glide_names(yard, jobs)
     told = {
         child_id: sorted(int(job.id) for job in parents if job.state not in (DEAD, DONE))

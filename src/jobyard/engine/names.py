@@ -15,6 +15,7 @@ from jobyard.model.heap import Heap
 from jobyard.model.item import Item
 from jobyard.model.job import DEAD, DONE, GLIDE, Job
 from jobyard.model.lane import lane_of
+from jobyard.model.name_table import NameTable
 from jobyard.model.queue import Queue
 from jobyard.model.rules import Rules
 from jobyard.model.shelves import Shelves
@@ -35,9 +36,9 @@ class Names:
 
     def __init__(self, timers: Heap) -> None:
         self._timers = timers
-        self.custom: dict[str, Job] = {}
+        self.custom = NameTable()
         # Those of glide-mq, each with its queue; no client of another door finds a job by them.
-        self.glide: dict[str, Job] = {}
+        self.glide = NameTable()
         # By the id of a job: those that wait for it.
         self.dependents: dict[int, list[Job]] = {}
 
@@ -114,10 +115,10 @@ class Names:
 
     def _enter_custom(self, job: Job, custom_id: str) -> None:
         if job.family != GLIDE:
-            self.custom[custom_id] = job
+            self.custom.put(custom_id, job)
             return
         queue = job.queue
-        self.glide[glide_key(queue, custom_id)] = job
+        self.glide.put(glide_key(queue, custom_id), job)
         seq = seq_of(custom_id)
         if seq > 0:
             if queue.chosen is None:
@@ -130,7 +131,7 @@ class Names:
         key = glide_key(job.queue, custom_id) if is_glide else custom_id
         if table.get(key) is not job:
             return
-        del table[key]
+        table.remove(key)
         if is_glide and job.queue.chosen is not None:
             job.queue.chosen.discard(int(seq_of(custom_id)))
 

@@ -17,6 +17,7 @@ from jobyard.errors import Refused
 from jobyard.model.extra import MARKS, OPEN, PARENT, SETTLED, Extra, Member
 from jobyard.model.extra import Fields as NewsFields
 from jobyard.model.job import BLOCKED, DELAYED, DONE, MSGPACK, READY, Job
+from jobyard.model.name_table import NameTable
 from jobyard.sessions.bunqueue.ids import find_job, id_text, was_issued
 from jobyard.wire.msgpack import KIND_MAP, kind_of, map_header, skip
 from jobyard.wire.msgpack_read import Fields, read_fields, text_at
@@ -175,12 +176,12 @@ class Ties:
 
     def __init__(self, queue: str) -> None:
         self._queue: str = queue
-        self._entered: dict[str, Job] = {}
+        self._entered = NameTable()
 
     def entered(self, name: str, job: Job) -> None:
         """Note which job stands for a name of the batch."""
-        if name:
-            self._entered.setdefault(name, job)
+        if name and self._entered.get(name) is None:
+            self._entered.put(name, job)
 
     def resolve(self, extra: Extra) -> None:
         """Give members of the same batch that are there by now their numbers."""
