@@ -15,11 +15,12 @@ from mypy_extensions import i64
 
 from jobyard.engine import flows
 from jobyard.engine.flows import Planned
+from jobyard.engine.put import Wish
 from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.engine.tasks import Task
 from jobyard.errors import Refused, StorageFull
 from jobyard.model.extra import Extra, Member
-from jobyard.model.job import BLOCKED, DELAYED, READY, Job
+from jobyard.model.job import BLOCKED, BUNQUEUE, DELAYED, MSGPACK, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.sessions.bunqueue import options
 from jobyard.sessions.bunqueue.ids import UUID_SIZE, find_job
@@ -110,6 +111,10 @@ class _Read:
         # Those that wait for it.
         self.above: list[int] = []
         self.waits_for: i64 = 0
+
+
+# In place of what was shown.
+_SHOWN: Final = _Read(Fields(b"", 0, 0), Planned("", "", Wish(BUNQUEUE, MSGPACK, b"")))
 
 
 @final
@@ -406,6 +411,9 @@ class Flow(Task):
         value = job_value(self._door, job).data
         policy.jobs_count -= 1
         self._shown.add(value)
+        # Freed bit by bit: all of them together would take long.
+        self._jobs[place] = _SHOWN
+        self._plan[place] = _SHOWN.planned
         return _SHOW_UNITS + len(value) // BYTES_PER_UNIT
 
     def answer(self) -> Answer:
