@@ -1,166 +1,20 @@
 """When records go to the disk, and when the answers go that waited for them."""
 
 import contextlib
-import time
-from collections import deque
-from collections.abc import Callable
 
 import pytest
 
 from jobyard.engine.claim_setup import open_topic_queue
 from jobyard.errors import StorageFailed
-from jobyard.journal.gate import Gate, Outbox, Sink
-from jobyard.journal.outgoing import LONG_BATCH
+from jobyard.journal.gate import Outbox
 from jobyard.model.job import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
-from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC, Committer, Worker
+from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC
 from jobyard.server.disk import FileStorage
 from tests.support.bare_bunqueue import BareBunqueue
-from tests.support.memory_storage import MemoryStorage
+from tests.support.committers import INTERVAL_MS, SLOW_S, Desk, Heard
 from tests.support.topics import config
-from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard
-
-INTERVAL_MS = 50
-SLOW_S = 0.005
-LARGE = b"x" * (LONG_BATCH + 1)
-# Holds several of them.
-LARGE_SEGMENT = 16 * LONG_BATCH
-
-
-class SlowStorage(MemoryStorage):
-    """A disk in memory whose syncs take time, and whose spare files are filled in pieces."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sync_s = 0.0
-        self.fills: list[str] = []
-
-    def sync(self, name: str) -> None:
-        done_s = time.perf_counter() + self.sync_s
-        while time.perf_counter() < done_s:
-            pass
-        super().sync(name)
-
-    def write_apart(self, name: str, offset: int, pieces: list[bytes]) -> None:
-        self.write(name, offset, b"".join(pieces))
-
-    def fill(self, name: str, offset: int) -> int:
-        self.fills.append(f"{name} {offset}")
-        return offset + 1 if offset < 2 else -1
-
-
-class HandWorker(Worker):
-    """A worker without a thread: tasks run when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Callable[[], Callable[[], None]]] = deque()
-        self._finished: deque[Callable[[], None]] = deque()
-
-    def submit(self, task: Callable[[], Callable[[], None]]) -> None:
-        self.waiting.append(task)
-
-    def work(self) -> None:
-        """Run the first task, in what would be the thread."""
-        self._finished.append(self.waiting.popleft()())
-
-    def collect(self) -> None:
-        while self._finished:
-            self._finished.popleft()()
-
-    def work_all(self) -> None:
-        """Run tasks and what they leave for the loop until nothing is left."""
-        while self.waiting:
-            self.work()
-            self.collect()
-
-    def stop(self) -> None:
-        while self.waiting:
-            self.work()
-
-
-class Heard(Sink):
-    """Where answers arrive."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def deliver(self, data: bytes) -> None:
-        self.data += data
-
-
-class Desk:
-    """A committer over a disk in memory, and one client whose answers it holds."""
-
-    def __init__(self, durability: str = SYNC, segment_size: int = SEGMENT_SIZE) -> None:
-        self.storage = SlowStorage()
-        self.site = OpenYard(
-            self.storage,
-            segment_size=segment_size,
-            ids_ahead=durability != SYNC,
-            job_size_max=len(LARGE),
-        )
-        self.journal = self.site.journal
-        self.gate = Gate()
-        self.gate.safe = self.journal.durable
-        self.worker = HandWorker()
-        self.committer = Committer(
-            self.site.yard,
-            self.gate,
-            self.storage,  # type: ignore[arg-type]  # as much of a FileStorage as it uses
-            self.worker,
-            durability,
-            INTERVAL_MS,
-        )
-        self.client = self.site.connect()
-        self.heard = Heard()
-        self.outbox = Outbox(self.gate, self.heard)
-        self.make_spares()
-        self.storage.calls.clear()
-
-    def make_spares(self) -> None:
-        """Have all spare files made, so that nothing but commits is left to do."""
-        while True:
-            self.committer.turn(NOW_MS)
-            if not self.worker.waiting:
-                break
-            self.worker.work_all()
-
-    def say(self, data: bytes) -> None:
-        """Run a command and hand its answer to the gate, as a connection does."""
-        self.client.session.receive(data, NOW_MS)
-        session = self.client.session
-        session.await_synced(self.journal.take_raised())
-        session.hand_output(self.outbox)
-
-    def put(self, body: bytes = b"x") -> None:
-        self.say(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
-
-    def stored_body(self, job_id: int) -> bytes:
-        """Return a body as the journal has it."""
-        job = self.site.yard.jobs.get(job_id)
-        assert job is not None
-        place = int(job.place)
-        return self.journal.read(place >> 32, place & 0xFFFFFFFF, int(job.size))
-
-    def is_full(self) -> bool:
-        return self.journal.is_full
-
-    def take_calls(self) -> list[str]:
-        """Return the kinds of what was done on the disk since."""
-        calls = [call.split()[0] for call in self.storage.calls]
-        self.storage.calls.clear()
-        return calls
-
-    def slow_down(self) -> None:
-        """Let the committer see a slow disk, so that it syncs in the thread."""
-        self.storage.sync_s = SLOW_S
-        self.put()
-        self.committer.turn(NOW_MS)
-        self.worker.work_all()
-        self.storage.sync_s = 0.0
-        self.heard.data = b""
-        self.storage.calls.clear()
-
+from tests.support.yards import NOW_MS, OpenYard
 
 # -- class sync --------------------------------------------------------------------------------
 
@@ -205,82 +59,6 @@ def test_much_that_nobody_waits_for_is_written_at_once() -> None:
         desk.committer.turn(NOW_MS)
         count += 1
         assert count < 1000, "a megabyte was never written"
-
-
-def test_a_long_batch_is_written_and_synced_by_the_worker() -> None:
-    desk = Desk(segment_size=LARGE_SEGMENT)
-    desk.put(LARGE)
-    desk.committer.turn(NOW_MS)
-    assert desk.take_calls() == []
-    assert desk.stored_body(1) == LARGE, "it can be read before it is written"
-    desk.worker.work()
-    assert desk.heard.data == b""
-    assert desk.take_calls() == ["write", "sync"]
-    desk.worker.collect()
-    assert desk.heard.data == b"INSERTED 1\r\n"
-    assert not desk.journal.pending
-    assert desk.stored_body(1) == LARGE
-    assert desk.committer.turn(NOW_MS) == NEVER_MS
-    assert desk.take_calls() == []
-
-
-def test_long_batches_during_a_sync_are_not_joined() -> None:
-    desk = Desk(segment_size=LARGE_SEGMENT)
-    desk.slow_down()
-    desk.put()
-    desk.committer.turn(NOW_MS)
-    for _ in range(3):
-        desk.put(LARGE)
-        desk.committer.turn(NOW_MS)
-    desk.put()
-    desk.worker.work_all()
-    desk.take_calls()
-    assert desk.heard.data.count(b"INSERTED") == 1
-    desk.committer.turn(NOW_MS)
-    desk.worker.work_all()
-    assert desk.take_calls() == ["write", "write", "write", "write", "sync"]
-    assert desk.heard.data.count(b"INSERTED") == 5
-
-
-def test_what_comes_while_a_long_batch_is_written_waits_for_the_next() -> None:
-    desk = Desk(segment_size=LARGE_SEGMENT)
-    desk.put(LARGE)
-    desk.committer.turn(NOW_MS)
-    desk.put()
-    desk.put(LARGE)
-    desk.committer.turn(NOW_MS)
-    desk.worker.work_all()
-    assert desk.heard.data.count(b"INSERTED") == 1
-    assert [one.size > len(LARGE) for one in desk.journal.pending] == [True]
-    desk.committer.turn(NOW_MS)
-    desk.worker.work_all()
-    assert desk.heard.data.count(b"INSERTED") == 3
-    assert not desk.journal.pending
-
-
-def test_the_worker_syncs_all_before_a_seal_and_then_the_seal() -> None:
-    desk = Desk(segment_size=LARGE_SEGMENT)
-    first = desk.journal.hot
-    while desk.journal.hot is first:
-        desk.committer.turn(NOW_MS)
-        desk.worker.work_all()
-        desk.put()
-        desk.storage.calls.clear()
-        desk.put(LARGE)
-    names = [one.segment.name for one in desk.journal.pending]
-    assert [one.is_seal for one in desk.journal.pending] == [False, True]
-    desk.storage.calls = [call for call in desk.storage.calls if first.name in call]
-    desk.committer.turn(NOW_MS)
-    assert not desk.storage.calls
-    assert not first.is_sealed
-    desk.worker.work()
-    assert desk.take_calls() == ["write", "sync", "write", "sync", "write", "sync"]
-    assert names == [first.name, first.name]
-    desk.worker.collect()
-    assert first.is_sealed
-    desk.journal.seal_batch()
-    assert desk.journal.durable == desk.journal.newest()
-    assert not desk.journal.pending
 
 
 def test_a_failed_sync_lets_nothing_go() -> None:
