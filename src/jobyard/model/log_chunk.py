@@ -155,9 +155,14 @@ class LogRows:
         self.at_ms = at_ms
         self.total = count
         self.is_one_time = True
-        self.seqs = list(range(int(first_seq), int(first_seq) + count))
-        self.times = [int(ts)] * count
-        self.arrivals = [int(at_ms)] * count
+        if count == 1:
+            self.seqs.append(first_seq)
+            self.times.append(ts)
+            self.arrivals.append(at_ms)
+        else:
+            self.seqs = list(range(int(first_seq), int(first_seq) + count))
+            self.times = [int(ts)] * count
+            self.arrivals = [int(at_ms)] * count
         middle = middle_of(ts)
         seq = first_seq
         for body in self.bodies:
@@ -165,7 +170,6 @@ class LogRows:
             self.texts.append(text)
             self.size += len(text)
             seq += 1
-        self.bodies = []
 
     def place(self, offset: i64) -> None:
         """Note that the texts lie one behind the other, from `offset` of their segment on."""

@@ -102,13 +102,14 @@ class Given:
         self.objects = objects
         # Read ahead for a log, or for a queue, with the node they are from if they do not say.
         self.node: str = ""
-        self.ahead_rows = LogRows(0, 0, 0)
-        self.ahead_jobs = claims.Batch(yard)
+        self.ahead_rows: LogRows | None = None
+        self.ahead_jobs: claims.Batch | None = None
 
     def rows(self, node: str) -> LogRows:
         """Return them as a log takes them."""
-        if len(self.ahead_rows.bodies) == len(self.objects) and self.node == node:
-            return self.ahead_rows
+        rows = self.ahead_rows
+        if rows is not None and self.node == node:
+            return rows
         rows = LogRows(0, 0, 0)
         for one in self.objects:
             logs.draft(rows, _row(one, node))
@@ -116,8 +117,9 @@ class Given:
 
     def jobs(self, node: str) -> claims.Batch:
         """Return them as a queue takes them."""
-        if len(self.ahead_jobs.wishes) == len(self.objects) and self.node == node:
-            return self.ahead_jobs
+        jobs = self.ahead_jobs
+        if jobs is not None and self.node == node:
+            return jobs
         jobs = claims.Batch(self._yard)
         for one in self.objects:
             jobs.add(_record(one, node))
@@ -139,7 +141,6 @@ class Reading(Task):
         self._fields: JsonFields | None = None
         self._yard = door.yard
         self._name: str = name
-        self._is_queue: bool = False
         self._is_through: bool = False
         self.given: Given | None = None
 
@@ -179,11 +180,15 @@ class Reading(Task):
                 self._is_through = True
                 return
             self._name = text(fields, b"topic", SMALL_BODY_MAX)
-        self._is_queue = self._is_for_queue(fields)
         start, end = array_place(fields, b"records")
         self._checked.enter(start, end)
-        self.given = Given(self._yard, [])
-        self.given.node = text(fields, b"node", NODE_MAX)
+        given = Given(self._yard, [])
+        self.given = given
+        given.node = text(fields, b"node", NODE_MAX)
+        if self._is_for_queue(fields):
+            given.ahead_jobs = claims.Batch(self._yard)
+        else:
+            given.ahead_rows = LogRows(0, 0, 0)
         self._is_through = not self._checked.has_more()
         if self._is_through:
             raise invalid("records must not be empty")
@@ -206,12 +211,15 @@ class Reading(Task):
         if len(given.objects) > RECORDS_MAX:
             raise too_many()
         self._is_through = not self._checked.has_more()
-        if self._is_queue:
+        jobs = given.ahead_jobs
+        if jobs is not None:
             record = _record(one, given.node)
-            given.ahead_jobs.add(record)
+            jobs.add(record)
             return _RECORD_UNITS + len(record.data) // _BYTES_PER_UNIT
         row = _row(one, given.node)
-        logs.draft(given.ahead_rows, row)
+        rows = given.ahead_rows
+        assert rows is not None
+        logs.draft(rows, row)
         return _RECORD_UNITS + len(row.data) // _BYTES_PER_UNIT
 
 
