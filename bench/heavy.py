@@ -279,12 +279,12 @@ def _many(command: str, part: str, *words: str) -> Act:
 
 
 def _fields(command: str, part: str) -> Act:
-    """Ask with as many fields or members as a command takes, some at a time."""
+    """Ask with as many fields or members as a command takes, as many in all as queues."""
 
     def ask(doors: Doors) -> None:
         with Resp(doors.ports["glidemq"]) as peer:
-            for start in range(0, doors.jobs, WHOLE):
-                words = [str(at) for at in range(start, min(start + WHOLE, doors.jobs))]
+            for start in range(0, doors.queues, WHOLE):
+                words = [str(at) for at in range(start, min(start + WHOLE, doors.queues))]
                 peer.ask(command, f"glide:{{q}}:{part}", *words)
 
     return ask

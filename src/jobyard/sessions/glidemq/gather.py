@@ -172,7 +172,7 @@ def catch_up(queue: Queue, listing: Listing, length: i64, most: i64) -> i64:
 
 
 @final
-class CatchUp(Task):
+class ListingRefresh(Task):
     """Brings a listing up to date, for a command that looks something up in it."""
 
     def __init__(self, queue: Queue, listing: Listing, length: i64) -> None:

@@ -20,7 +20,7 @@ from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS,
 from jobyard.model.listing import FIRST, LAST, Listing
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.shelves import STREAM
-from jobyard.sessions.glidemq.gather import CatchUp, ListingGather
+from jobyard.sessions.glidemq.gather import ListingGather, ListingRefresh
 from jobyard.sessions.glidemq.places import bytes_of
 from jobyard.sessions.glidemq.projection_sets import (
     list_active,
@@ -168,7 +168,7 @@ def stream_upkeep(queue: Queue) -> Task | None:
         return None
     listing = stream_listing(queue)
     behind = queue.next_seq - listing.seen_seq() + listing.news_count()
-    return None if behind < _BEHIND_MAX else CatchUp(queue, listing, stream_length(queue))
+    return None if behind < _BEHIND_MAX else ListingRefresh(queue, listing, stream_length(queue))
 
 
 def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:

@@ -8,10 +8,10 @@ from jobyard.sessions.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
+from tests.support.slow_turns import UNITS, slow
 from tests.support.yards import recount
 
 HELD = 600
-UNITS = 40
 
 
 class Holding(Library):
@@ -31,11 +31,7 @@ def library() -> Holding:
     for at in range(HELD // 10):
         taken = library.read(consumer=f"w{at % 2}", count=10)
         library.entries += [entry.encode() for _, entry in taken]
-    site = library.site
-    site.yard.tasks.units_per_turn = UNITS
-    site.yard.tasks.first_units = 4
-    site.is_slow = True
-    site.slice()
+    slow(library)
     return library
 
 

@@ -5,24 +5,13 @@ from typing import Any
 import pytest
 
 from jobyard.engine.glide import entry_of, find
-from jobyard.sessions.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareClient, BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
+from tests.support.slow_turns import answer, slow
 from tests.support.yards import recount
 
 JOBS = 600
-UNITS = 40
-
-
-def slow(library: Library) -> Library:
-    """Let a turn have little room from now on."""
-    site = library.site
-    site.yard.tasks.units_per_turn = UNITS
-    site.yard.tasks.first_units = 4
-    site.is_slow = True
-    site.slice()
-    return library
 
 
 def filled(count: int = JOBS, **given: object) -> Library:
@@ -41,29 +30,6 @@ def finish(site: BareGlidemq) -> int:
     while site.slice():
         turns += 1
     return turns
-
-
-def answer(library: Library, *words: object) -> tuple[Any, int]:
-    """Ask for something; return the answer, and how many turns it took."""
-    client = library.client
-    session = client.session
-    assert isinstance(session, GlidemqSession)
-    tasks = library.site.yard.tasks
-    before = int(tasks.units_done)
-    client.send(*words)
-    turns = 0
-    while session.is_blocked():
-        # No turn does more than it has room for, and one part of work that is begun.
-        done = int(tasks.units_done)
-        assert done - before <= 3 * UNITS
-        before = done
-        if not library.site.slice():
-            # What was written has left.
-            client.resume()
-        turns += 1
-        assert turns < 10_000
-    [told] = client.hear()
-    return told, turns
 
 
 def texts(count: int) -> list[bytes]:

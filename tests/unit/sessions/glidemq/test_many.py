@@ -8,14 +8,15 @@ import pytest
 from jobyard.engine.condemn import condemn
 from jobyard.sessions.glidemq.functions_add import FLOW_MAX
 from jobyard.sessions.glidemq.many import CLAIMS_MAX, STREAMS_MAX, WHOLE_MAX
-from jobyard.sessions.glidemq.session import GlidemqSession
+from tests.support import slow_turns
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
+from tests.support.slow_turns import slow
 from tests.support.yards import recount
 
-UNITS = 200
 MANY = 1500
+UNITS = 200
 
 
 @pytest.fixture
@@ -23,33 +24,10 @@ def library() -> Library:
     return Library(BareGlidemq(MemoryStorage()))
 
 
-def slow(library: Library) -> None:
-    site = library.site
-    site.yard.tasks.units_per_turn = UNITS
-    site.yard.tasks.first_units = 4
-    site.is_slow = True
-    site.slice()
-
-
 def answer(library: Library, *words: object) -> Any:
-    """Ask for what takes several turns, none of which does more than it has room for."""
-    client = library.client
-    session = client.session
-    assert isinstance(session, GlidemqSession)
-    tasks = library.site.yard.tasks
-    before = int(tasks.units_done)
-    client.send(*words)
-    turns = 0
-    while session.is_blocked():
-        done = int(tasks.units_done)
-        assert done - before <= 3 * UNITS
-        before = done
-        if not library.site.slice():
-            client.resume()
-        turns += 1
-        assert turns < 10_000
+    """Ask for what takes several turns."""
+    told, turns = slow_turns.answer(library, *words)
     assert turns > 3
-    [told] = client.hear()
     return told
 
 
@@ -61,7 +39,7 @@ def test_many_keys_are_counted_told_and_deleted(library: Library) -> None:
     keys = [library.key(f"w:{name}") for name in names()]
     for key in keys[::3]:
         library.client.ask("SET", key, "x")
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "EXISTS", *keys) == 500
     assert answer(library, "MGET", *keys) == [b"x", None, None] * 500
     assert answer(library, "DEL", *keys) == 500
@@ -71,7 +49,7 @@ def test_many_keys_are_counted_told_and_deleted(library: Library) -> None:
 def test_a_wrong_name_far_behind_keeps_all_keys(library: Library) -> None:
     keys = [library.key(f"w:{name}") for name in names()]
     library.client.ask("SET", keys[0], "x")
-    slow(library)
+    slow(library, UNITS)
     told = answer(library, "DEL", *keys, "not-a-key")
     assert "is no key of a queue" in str(told)
     assert library.client.ask("GET", keys[0]) == b"x"
@@ -81,7 +59,7 @@ def test_many_fields_are_told_and_dropped(library: Library) -> None:
     key = library.key("rate")
     flat = [word for name in names() for word in (name, name.upper())]
     library.client.ask("HSET", key, *flat)
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "HMGET", key, *names(), "none") == [
         *(name.upper().encode() for name in names()),
         None,
@@ -93,7 +71,7 @@ def test_many_fields_are_told_and_dropped(library: Library) -> None:
 def test_many_members_are_dropped(library: Library) -> None:
     key = library.key("xq-pending")
     library.client.ask("SADD", key, *names(), "left")
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "SREM", key, *names(), "none") == MANY
     assert library.client.ask("SMEMBERS", key) == [b"left"]
 
@@ -102,7 +80,7 @@ def test_many_items_are_taken_and_trimmed(library: Library) -> None:
     key = library.key("signals:1")
     for _ in range(2):
         library.client.ask("RPUSH", key, *names())
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "LPOP", key, MANY) == [name.encode() for name in names()]
     library.site.is_slow = False
     library.client.ask("LPUSH", key, *names())
@@ -115,7 +93,7 @@ def test_many_entries_are_acknowledged_and_deleted(library: Library) -> None:
     for _ in range(600):
         library.add()
     held = [entry for _, entry in library.read(count=300)]
-    slow(library)
+    slow(library, UNITS)
     stream = library.key("stream")
     assert answer(library, "XACK", stream, "workers", *held, "1-1") == 300
     assert library.counts()["active"] == 0
@@ -131,7 +109,7 @@ def test_an_invalid_entry_far_behind_keeps_all(library: Library) -> None:
     for _ in range(300):
         library.add()
     held = [entry for _, entry in library.read(count=300)]
-    slow(library)
+    slow(library, UNITS)
     stream = library.key("stream")
     assert "Invalid stream ID" in str(answer(library, "XACK", stream, "workers", *held * 4, "x"))
     assert library.counts()["active"] == 300
@@ -185,7 +163,7 @@ def test_many_streams_give_no_more_entries_than_one(library: Library) -> None:
 
 def test_a_queue_that_others_empty_while_keys_are_deleted_stays_whole(library: Library) -> None:
     ids = [library.add().decode() for _ in range(400)]
-    slow(library)
+    slow(library, UNITS)
     yard = library.site.yard
     client = library.client
     client.send("DEL", *[library.key(f"job:{job_id}") for job_id in ids])
@@ -204,7 +182,7 @@ def test_a_queue_that_others_empty_while_keys_are_deleted_stays_whole(library: L
 def test_a_stream_that_others_empty_while_it_is_deleted_stays_whole(library: Library) -> None:
     for _ in range(2000):
         library.add()
-    slow(library)
+    slow(library, UNITS)
     yard = library.site.yard
     library.client.send("DEL", library.key("stream"))
     while yard.ready_count == 2000:
@@ -221,7 +199,7 @@ def test_a_long_side_stream_is_trimmed_over_turns(library: Library) -> None:
     key = library.key("jstream:1")
     for at in range(1, 1201):
         library.client.ask("XADD", key, f"{at}-0", "f", "v")
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "XTRIM", key, "MAXLEN", 100) == 1100
     assert library.client.ask("XLEN", key) == 100
     assert library.client.ask("XADD", key, "MAXLEN", 50, "1300-0", "f", "v") == b"1300-0"
@@ -237,7 +215,7 @@ def test_a_parent_of_many_waits_for_each_of_them_once(library: Library) -> None:
     deps = library.key(f"deps:{parent_id}")
     members = [f"{library.p}:{child_id}" for child_id in children]
     assert library.client.ask("SCARD", deps) == 300
-    slow(library)
+    slow(library, UNITS)
     assert answer(library, "SREM", deps, *members[:-1], *members[:-1]) == 299
     assert library.client.ask("SMEMBERS", deps) == [members[-1].encode()]
     assert library.state(parent_id) == "waiting-children"
@@ -255,7 +233,7 @@ def flow(library: Library, count: int) -> list[object]:
 
 
 def test_a_long_flow_is_read_over_turns_and_enters_at_once(library: Library) -> None:
-    slow(library)
+    slow(library, UNITS)
     library.client.send(*flow(library, 400))
     seen = set()
     while library.site.slice():
@@ -270,7 +248,7 @@ def test_a_long_flow_is_read_over_turns_and_enters_at_once(library: Library) -> 
 
 
 def test_a_long_flow_that_is_wrong_at_its_end_adds_nothing(library: Library) -> None:
-    slow(library)
+    slow(library, UNITS)
     words = flow(library, 400)
     words[-6] = "later"
     told = answer(library, *words)
@@ -287,7 +265,7 @@ def test_a_flow_has_so_many_children(library: Library) -> None:
 
 
 def test_no_flow_enters_a_server_that_drains_meanwhile(library: Library) -> None:
-    slow(library)
+    slow(library, UNITS)
     library.client.send(*flow(library, 400))
     library.site.door.is_draining = True
     while library.site.slice():
