@@ -20,10 +20,10 @@ from jobyard.sessions.bunqueue.ids import find_job
 from jobyard.sessions.session import Entrance, Peer
 from tests.support.bare_topics import BareTopics
 from tests.support.bunqueue import frame, pack, unpack
+from tests.support.committers import HandWorker, SlowStorage
 from tests.support.logs import contents
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS
-from tests.unit.server.test_committer import HandWorker, SlowStorage
 
 STEPS = 400
 INTERVAL_MS = 10_000
