@@ -45,7 +45,7 @@ RECORDS: Final = 300_000
 WHOLE: Final = 4998
 ARGUMENTS: Final = 99_000
 # Children of a flow that is added at the glide-mq door.
-CHILDREN: Final = 3000
+CHILDREN: Final = 2000
 # Commands of a transaction, and commands that are sent at once.
 TRANSACTION: Final = 1000
 PIPELINE: Final = 2000

@@ -52,11 +52,12 @@ class Saved:
         self.states: list[Job] = []
         self._kill_ids: list[i64] = []
         self.kill_bases: list[i64] = []
-        self.queues: list[Queue] = []
+        # In the order they came; a batch may hold thousands that are asked for again.
+        self.queues: dict[Queue, None] = {}
         # Of queues that are gone.
-        self.names: list[PastName] = []
-        self.entries: list[Entry] = []
-        self.heads: list[LogTopic] = []
+        self.names: dict[PastName, None] = {}
+        self.entries: dict[Entry, None] = {}
+        self.heads: dict[LogTopic, None] = {}
         self.erased: list[Erased] = []
         # Records of logs, whose they are, and the keys that go with them.
         self.rows: list[LogRows] = []
@@ -90,22 +91,22 @@ class Saved:
 
     def add_queue(self, queue: Queue) -> None:
         """Save the name of a queue."""
-        self.queues.append(queue)
+        self.queues[queue] = None
         self.size += queue_bytes(queue)
 
     def add_name(self, name: PastName) -> None:
         """Save the name of a queue that is gone."""
-        self.names.append(name)
+        self.names[name] = None
         self.size += QUEUE_SIZE + len(name.name)
 
     def add_entry(self, entry: Entry) -> None:
         """Save the value of an entry."""
-        self.entries.append(entry)
+        self.entries[entry] = None
         self.size += entry_bytes(entry)
 
     def add_head(self, log: LogTopic) -> None:
         """Save the head of a log."""
-        self.heads.append(log)
+        self.heads[log] = None
         self.size += head_bytes(log)
 
     def add_erased(self, erased: Erased) -> None:

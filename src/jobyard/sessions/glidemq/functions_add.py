@@ -50,7 +50,7 @@ _CHILD_KEYS: Final = 4
 _CHILD_ARGS: Final = 9
 _PARENT_ARGS: Final = 9
 # Children of a flow, which enter at one moment, and what it takes to read one.
-FLOW_MAX: Final = 3000
+FLOW_MAX: Final = 2000
 _CHILD_UNITS: Final = 4
 
 
