@@ -39,7 +39,7 @@ RETRY_MS: Final = 1000
 SLICE: Final = 10_000
 JOBS_SLICE: Final = 1000
 # What a copy takes, in the units of tasks.
-COPY_UNITS: Final = 2
+COPY_UNITS: Final = 3
 # How many jobs of a queue are kept for routers that are late, and how much of them.
 KEPT_MAX: Final = 100_000
 KEPT_SIZE_MAX: Final = 64 << 20

@@ -12,7 +12,7 @@ from tests.unit.engine.test_job_routers import copies
 from tests.unit.engine.test_job_routers import lead as lead_jobs
 from tests.unit.engine.test_routers import catch_up, data, lead, put
 
-UNITS = 80
+UNITS = 40 * COPY_UNITS
 
 
 def slow_site(routers: int, storage: MemoryStorage | None = None) -> OpenYard:
