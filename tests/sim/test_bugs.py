@@ -48,4 +48,4 @@ def test_a_planted_bug_is_found(name: str) -> None:
         said, _ = search.communicate()
     assert search.returncode == 0, said
     if f"found by seed {noted()[name]}:" not in said:
-        warnings.warn(f"{said}; note it: python -m sim --bug {name} --note", stacklevel=1)
+        warnings.warn(f"{said.strip()}; note it: python -m sim --bug {name} --note", stacklevel=1)

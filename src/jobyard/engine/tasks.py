@@ -55,6 +55,15 @@ class Task:
 
 
 @final
+class Rest(Task):
+    """Nothing to do before the next turn."""
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Do nothing."""
+        return 0
+
+
+@final
 class Tasks:
     """All tasks under way."""
 
@@ -116,9 +125,12 @@ class Tasks:
         """Let work nobody waits for go on from the end of this turn."""
         self._going.append(task)
 
-    def rest(self, task: Task) -> None:
-        """Call a task ended at the end of the next turn: who began it lets others go first."""
+    def rest(self, starter: Starter) -> Task:
+        """Begin what ends at the end of the next turn: `starter` lets others go first."""
+        task = Rest()
+        task.starter = starter
         self._resting.append(task)
+        return task
 
     def leave(self, task: Task) -> None:
         """Tell nobody of the end of a task: who began it has gone. Changes are still made."""

@@ -10,6 +10,7 @@ from jobyard.engine.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.bunqueue.door import Answer
 from jobyard.sessions.bunqueue.request import Request
+from jobyard.wire.long_input import LongInput
 from jobyard.wire.msgpack import KIND_TEXT, is_deeper, skip
 from jobyard.wire.msgpack_read import Fields, read_fields, read_known
 from jobyard.wire.msgpack_scan import UNKNOWN, WHOLE, Scan
@@ -56,6 +57,51 @@ class Patience(Alarm):
     def ring(self, now_ms: i64) -> None:
         """Look whether any came."""
         self._look(now_ms)
+
+
+@final
+class Unread:
+    """Input that was not run: part of a frame, or frames that must wait."""
+
+    def __init__(self) -> None:
+        self.have: i64 = 0
+        # Less than this is no use.
+        self._need: i64 = 4
+        # One piece, or many.
+        self._piece: bytes = b""
+        self._pieces = LongInput()
+
+    def is_whole(self) -> bool:
+        """Tell whether there is enough to go on."""
+        return self.have >= self._need
+
+    def keep(self, data: bytes, at: i64, need: i64) -> bool:
+        """Keep what follows `at`; tell whether a frame has begun and is not whole."""
+        piece = data[at:] if at > 0 else data
+        self.have = len(piece)
+        self._need = need
+        self._piece = piece
+        return 0 < self.have < need
+
+    def is_enough_with(self, data: bytes) -> bool:
+        """Count one more piece, and keep it if there is too little even with it."""
+        self.have += len(data)
+        if self.have >= self._need:
+            return True
+        if self._piece:
+            self._pieces.append(self._piece)
+            self._piece = b""
+        self._pieces.append(data)
+        return False
+
+    def take(self, data: bytes) -> bytes:
+        """Return what was kept with the last piece behind it."""
+        piece = self._piece
+        if piece:
+            self._piece = b""
+            return piece + data
+        self._pieces.append(data)
+        return self._pieces.take()
 
 
 @final

@@ -29,14 +29,15 @@ from jobyard.sessions.bunqueue.frames import (
     Long,
     Looking,
     Patience,
+    Unread,
     is_message,
     read_frame,
     text_req_id,
 )
 from jobyard.sessions.bunqueue.long import frame_of, is_long
 from jobyard.sessions.bunqueue.request import Pull, Request
+from jobyard.sessions.next_turn import NextTurn
 from jobyard.sessions.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
-from jobyard.wire.long_input import LongInput
 from jobyard.wire.msgpack import KIND_INTEGER
 from jobyard.wire.msgpack_read import Fields
 from jobyard.wire.msgpack_write import (
@@ -54,6 +55,8 @@ FRAME_SIZE_MAX: Final = 64 << 20
 PAGE_BYTES_MAX: Final = 48 << 20
 # Commands of one connection that may wait at a time.
 WAITING_MAX: Final = 50
+# Other commands than the usual ones that were sent ahead, and are run in one turn.
+ASKED_MAX: Final = 64
 
 PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
 
@@ -86,6 +89,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.pulls: dict[Waiter, Pull] = {}
         self.job_waits: dict[JobWait, bytes] = {}
         self._long: Long | None = None
+        # Commands that ran since the last bytes came, but for the usual ones; and when to go on.
+        self._asked: i64 = 0
+        self._turn: NextTurn | None = None
         # A long frame that is not looked through yet, and the size of that whose command is run.
         self._looking: Looking | None = None
         self._busy_size: i64 = 0
@@ -96,11 +102,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         # The queue named last: a client names the same one over and over.
         self._queue_name: bytes = _NO_NAME
         self._queue_text: str = ""
-        # Input that was not run: one piece, or many.
-        self._rest: bytes = b""
-        self._more = LongInput()
-        self._have: i64 = 0
-        self._need: i64 = 4
+        self._unread = Unread()
         self._heard_ms: i64 = 0
         # Made when a frame first stays incomplete: most connections never send a long one.
         self._patience: Patience | None = None
@@ -119,12 +121,13 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def receive(self, data: bytes, now_ms: i64) -> None:
         """Run every complete command; keep what is not complete, or must wait."""
         self._heard_ms = now_ms
-        if self._have > 0:
-            self._have += len(data)
-            if self._have < self._need:
-                self._hold(data)
+        if not self._is_resting():
+            self._turn = None
+            self._asked = 0
+        if self._unread.have > 0:
+            if not self._unread.is_enough_with(data):
                 return
-            data = self._joined(data)
+            data = self._unread.take(data)
         self.is_stalled = False
         at: i64 = 0
         size: i64 = len(data)
@@ -147,6 +150,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
                 return
             self._run(data, at + 4, at + 4 + length, now_ms)
             at += 4 + length
+            if self._asked >= ASKED_MAX and self._turn is None and at < size:
+                self._turn = NextTurn(self.yard.tasks, self.peer)
 
     def _refuse_long(self, length: i64) -> None:
         most = FRAME_SIZE_MAX if self.is_known else STRANGER_SIZE_MAX
@@ -155,28 +160,8 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.is_finished = True
 
     def _keep(self, data: bytes, at: i64, need: i64) -> None:
-        rest = data[at:] if at > 0 else data
-        self._have = len(rest)
-        self._need = need
-        self._rest = rest
-        if 0 < self._have < need:
+        if self._unread.keep(data, at, need):
             self._expect_more()
-
-    def _hold(self, data: bytes) -> None:
-        """Keep one more piece of a frame; it is put together once all of it is here."""
-        if self._rest:
-            self._more.append(self._rest)
-            self._rest = b""
-        self._more.append(data)
-
-    def _joined(self, data: bytes) -> bytes:
-        """Return what was kept with the last piece behind it."""
-        rest = self._rest
-        if rest:
-            self._rest = b""
-            return rest + data
-        self._more.append(data)
-        return self._more.take()
 
     def _expect_more(self) -> None:
         """See that a frame of which no more comes is given up."""
@@ -187,7 +172,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def look_at_frame(self, now_ms: i64) -> None:
         """Give up on a frame that has not grown for too long."""
-        if self._have == 0 or self._have >= self._need or self.is_finished:
+        if self._unread.have == 0 or self._unread.is_whole() or self.is_finished:
             return
         until_ms = self._heard_ms + self.door.idle_ms
         if now_ms < until_ms:
@@ -199,11 +184,16 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def _waiting_count(self) -> i64:
         if self._long is not None or self._denial is not None or self._looking is not None:
             return WAITING_MAX
+        if self._is_resting():
+            return WAITING_MAX
         return len(self.pulls) + len(self.job_waits)
+
+    def _is_resting(self) -> bool:
+        return self._turn is not None and not self._turn.has_come
 
     def resume(self, now_ms: i64) -> None:
         """Go on with what was sent ahead."""
-        if self._have > 0 and self._have >= self._need:
+        if self._unread.have > 0 and self._unread.is_whole():
             self.receive(b"", now_ms)
         if self._input_ended and not self.is_stalled and not self._waiting_count():
             self.is_finished = True
@@ -251,8 +241,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if onlooker is not None:
                 onlooker.tell("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.book, self.door.orphans, now_ms)
-        self._rest, self._have = b"", 0
-        self._more.clear()
+        self._unread = Unread()
         self.let_go()
         if self.is_counted:
             self.door.sessions_count -= 1
@@ -260,6 +249,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
                 onlooker.tell("client:disconnected", {"transport": "tcp"})
 
     def _leave_tasks(self) -> None:
+        if self._turn is not None:
+            self._turn.leave()
+            self._turn = None
         if self._long is not None:
             self.yard.tasks.leave(self._long.task)
             self._long = None
@@ -269,18 +261,17 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def unread_size(self) -> i64:
         """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
-        return self._have if self._have >= self._need else 0
+        return self._unread.have if self._unread.is_whole() else 0
 
     def held_size(self) -> i64:
         """Return how much came of a frame, was sent ahead, or belongs to the command that runs."""
-        return self._have + self._busy_size
+        return self._unread.have + self._busy_size
 
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
         """Refuse a frame that is not all here, and close: its rest would be taken for others."""
         self.refuse(b"", MEMORY_FULL)
         self.is_finished = True
-        self._rest, self._have = b"", 0
-        self._more.clear()
+        self._unread = Unread()
 
     def doing(self) -> str:
         """Return the command that runs."""
@@ -419,6 +410,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             acks.ack_batch(self, request)
         else:
             command = self.door.commands.get(name)
+            self._asked += 1
             if command is None:
                 raise Refused(f"Unknown command: {name.decode('utf-8', 'replace')}")
             answer = command(self, request)

@@ -26,7 +26,7 @@ from jobyard.sessions.glidemq.door import GlidemqDoor
 from jobyard.sessions.glidemq.projections import room_of
 from jobyard.sessions.glidemq.routines import Routine, may_recur, routine_of
 from jobyard.sessions.glidemq.table import COMMANDS, IMMEDIATE
-from jobyard.sessions.glidemq.waits import HeldBack, Idleness, NextTurn, Patience
+from jobyard.sessions.glidemq.waits import HeldBack, Idleness, Patience, TurnWait
 from jobyard.sessions.glidemq.words import (
     AUTH_TIMED_OUT,
     DISK_FULL,
@@ -186,9 +186,7 @@ class GlidemqSession(Session):
 
     def _wait_for_turn(self) -> None:
         """Go on in the next turn, so that other connections come in between."""
-        waiting = NextTurn(self)
-        self.block(waiting, NEVER_MS)
-        waiting.begin()
+        self.block(TurnWait(self), NEVER_MS)
 
     def _ahead_size(self) -> i64:
         kept = self._kept

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from jobyard.engine.alarm import Alarm
-from jobyard.engine.tasks import Starter, Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.sessions.glidemq.call import Blocked
+from jobyard.sessions.next_turn import NextTurn
 
 if TYPE_CHECKING:
     from jobyard.sessions.glidemq.session import GlidemqSession
@@ -62,37 +62,15 @@ class HeldBack(Blocked):
 
 
 @final
-class Rest(Task):
-    """Nothing to do before the next turn."""
-
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Do nothing."""
-        return 0
-
-
-@final
-class NextTurn(Blocked, Starter):
+class TurnWait(Blocked):
     """Lets other connections go first: the commands of this one took enough of the turn."""
 
     def __init__(self, session: GlidemqSession) -> None:
-        self._session = session
-        self._rest: Rest | None = Rest()
-
-    def begin(self) -> None:
-        """Wait for the next turn."""
-        rest = self._rest
-        assert rest is not None
-        rest.starter = self
-        self._session.door.yard.tasks.rest(rest)
-
-    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Take note that it has come."""
-        self._rest = None
-        self._session.peer.stirred()
+        self._turn = NextTurn(session.door.yard.tasks, session.peer)
 
     def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  the session's
-        """Tell whether it has come. There is nothing to answer."""
-        return self._rest is None
+        """Tell whether the next turn has come. There is nothing to answer."""
+        return self._turn.has_come
 
     def give_up(self) -> None:
         """Wait on: it comes by itself."""
@@ -103,6 +81,4 @@ class NextTurn(Blocked, Starter):
 
     def leave(self) -> None:
         """Wait no more."""
-        if self._rest is not None:
-            self._rest.starter = None
-            self._rest = None
+        self._turn.leave()

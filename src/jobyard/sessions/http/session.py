@@ -13,24 +13,13 @@ from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
 from jobyard.sessions.attempts import STRANGER_MS
 from jobyard.sessions.http import compressed
 from jobyard.sessions.http.admission import Admission, Denial, denial_ms, segments_of
-from jobyard.sessions.http.call import (
-    JSON,
-    TEXT,
-    Call,
-    HttpRefused,
-    Regret,
-    TakenOver,
-    corrupt,
-)
+from jobyard.sessions.http.call import JSON, TEXT, Call, HttpRefused, Regret, TakenOver, corrupt
+from jobyard.sessions.http.codes import code_of
 from jobyard.sessions.http.compressed import SIZE_MIN
-from jobyard.sessions.http.door import (
-    BODY_BYTES_PER_S,
-    BODY_GRACE_MS,
-    HEAD_MS_MAX,
-    HttpDoor,
-)
+from jobyard.sessions.http.door import BODY_BYTES_PER_S, BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor
 from jobyard.sessions.http.patience import Hurry, Idleness
 from jobyard.sessions.http.routes import Area
+from jobyard.sessions.next_turn import NextTurn
 from jobyard.sessions.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.http1 import (
     BadHttp,
@@ -53,15 +42,8 @@ STREAM_MAX: Final = 256 << 10
 # clients would never see why: what they send into a closed connection takes the answer with it.
 LINGER_MS: Final = 5000
 
-# What is wrong with a request that cannot be read to its end.
-_CODES: Final = {
-    413: "payload_too_large",
-    414: "target_too_long",
-    417: "expectation_failed",
-    431: "head_too_large",
-    501: "not_implemented",
-    505: "version_not_supported",
-}
+# Requests that were sent ahead, and are served in one turn.
+SERVED_MAX: Final = 16
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -80,6 +62,8 @@ class HttpSession(Session):
         # Came with the request that handed the connection over.
         self._early: bytes = b""
         self._is_serving: bool = False
+        # Requests that were sent ahead wait for it.
+        self._turn: NextTurn | None = None
         self._input_ended: bool = False
         # The last answer is written, and what still comes is not looked at.
         self._is_lingering: bool = False
@@ -212,15 +196,21 @@ class HttpSession(Session):
 
     def _go_on(self, now_ms: i64) -> None:
         """Serve what is complete, one call at a time."""
-        if self._is_serving:
+        if self._is_serving or (self._turn is not None and not self._turn.has_come):
             return
+        self._turn = None
         self._is_serving = True
         reader = self._reader
         requests = reader.requests
+        served: i64 = 0
         while requests and self._call is None and not self.is_finished and self._other is None:
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 break
+            if served == SERVED_MAX:
+                self._turn = NextTurn(self.door.yard.tasks, self.peer)
+                break
+            served += 1
             self._serve(requests.pop(0), now_ms)
         self._is_serving = False
         if self._call is not None or requests or self.is_finished or self._other is not None:
@@ -241,8 +231,7 @@ class HttpSession(Session):
     def _refuse_malformed(self, refusal: BadHttp, now_ms: i64) -> None:
         if self._is_lingering:
             return
-        code = _CODES.get(refusal.status, "invalid_request")
-        self._refuse_unread(HttpRefused(refusal.status, code, str(refusal)))
+        self._refuse_unread(HttpRefused(refusal.status, code_of(refusal.status), str(refusal)))
         if refusal.status in (413, 431, 505):
             # More of it is on its way; closed at once, the connection would take the answer along.
             self._linger(now_ms)
@@ -333,6 +322,8 @@ class HttpSession(Session):
             self.door.yard.disarm(self._idleness)
             self._idleness = None
         self._admitted = None
+        if self._turn is not None:
+            self._turn.leave()
         if self._denial is not None:
             self._denial.gone(now_ms)
             self._denial = None
@@ -365,7 +356,7 @@ class HttpSession(Session):
         other = self._other
         if other is not None:
             return other.unread_size()
-        if self._call is None:
+        if self._call is None and self._turn is None:
             return 0
         size = self._reader.held_bytes
         for request in self._reader.requests:
