@@ -56,6 +56,11 @@ class Client:
         """Look at what came back."""
         raise NotImplementedError
 
+    def pick(self, jobs: list[Entry]) -> Entry:
+        """Choose a job to look at, a damaged one if there is any more often than not."""
+        damaged = [one for one in jobs if one.is_damaged]
+        return self.rng.choice(damaged if damaged and self.rng.random() < 0.8 else jobs)
+
     def data(self) -> dict[str, object]:
         """Return data that no other has; some of it does not lie among the records of a batch."""
         self.count += 1
@@ -88,7 +93,7 @@ class TopicsQueue(Client):
         if choice < 0.4 and len(held) + len(others) < JOBS_MAX:
             self._write()
         elif choice < 0.5 and held + others:
-            self._look(self.rng.choice(held + others))
+            self._look(self.pick(held + others))
         elif choice < 0.7 or not held:
             self.claim(self.rng.choice((1, 4)))
         else:
@@ -217,7 +222,7 @@ class GlideQueue(Client):
         elif choice < 0.6 or not held:
             self.read(self.rng.choice((1, 3)))
         elif choice < 0.75:
-            self._look(self.rng.choice(held + others))
+            self._look(self.pick(held + others))
         else:
             self.complete(held[0])
 

@@ -163,8 +163,7 @@ class Tasks:
         self._rested = self._resting
         self._resting = []
         for task in rested:
-            if task.starter is not None:
-                task.starter.task_ended(task, None, now_ms)
+            _tell(task, None, now_ms)
 
     def _step(self, task: Task, most: i64, now_ms: i64) -> i64:
         refusal: Exception | None = None
@@ -178,8 +177,10 @@ class Tasks:
         self.running = None
         task.raised = max(task.raised, self._journal.take_raised())
         self._spend(done)
-        if done < most and task.starter is not None:
-            task.starter.task_ended(task, refusal, now_ms)
+        if done < most:
+            _tell(task, refusal, now_ms)
+        # It knows this frame, which knows it.
+        refusal = None
         return done
 
     def give_up(self, refusal: Exception, now_ms: i64) -> None:
@@ -188,9 +189,20 @@ class Tasks:
         assert task is not None
         self.running = None
         task.abandon()
-        if task.starter is not None:
-            task.starter.task_ended(task, refusal, now_ms)
+        _tell(task, refusal, now_ms)
 
     def _spend(self, done: i64) -> None:
         self._left = max(self._left - done, 0)
         self.units_done += done
+
+
+def _tell(task: Task, refusal: Exception | None, now_ms: i64) -> None:
+    """Tell who began a task that it has ended.
+
+    Neither keeps the other from there on: what outlives a turn of long work is old for the
+    collector, which looks for cycles among young objects only.
+    """
+    starter = task.starter
+    task.starter = None
+    if starter is not None:
+        starter.task_ended(task, refusal, now_ms)

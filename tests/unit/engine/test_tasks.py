@@ -173,3 +173,5 @@ def test_who_rests_is_told_at_the_end_of_the_next_turn() -> None:
     assert (work.go_on(NOW_MS), told.ended, work.count()) == (True, [], 2)
     assert (work.go_on(NOW_MS), told.ended, work.count()) == (False, [task], 0)
     assert work.turns_count == 2
+    # Neither keeps the other in memory: no collector comes for them.
+    assert task.starter is None
