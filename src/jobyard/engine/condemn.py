@@ -284,6 +284,8 @@ def free_condemned(yard: Yard, jobs: list[Job], now_ms: i64) -> None:
     journal = yard.journal
     for job in jobs:
         journal.append_gone(job, REMOVED, now_ms)
+    for job in jobs:
+        journal.history.tell_until(job.queue.number, journal.next_record())
     for entry in list(journal.entries.values()):
         if entry.kind == CONDEMNED:
             journal.drop_entry(CONDEMNED, entry.key)

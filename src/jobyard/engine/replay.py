@@ -499,6 +499,9 @@ class Replay:
             bar(yard, log)
         load_routers(yard, self._now_ms)
         if self._journal.history.is_on:
+            for job in self.condemned:
+                # Their last records are still to come.
+                self._last_gone[int(job.queue.number)] = int(self.next_record)
             recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:

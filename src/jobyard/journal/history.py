@@ -193,6 +193,12 @@ class History:
         segment.past_names += 1
         self.past[name.number] = name
 
+    def tell_until(self, number: i64, until: i64) -> None:
+        """Keep the name of a queue that is gone for records up to `until`, the newest of all."""
+        name = self.past.get(number)
+        if name is not None:
+            name.until = until
+
     def move_name(self, name: PastName, before: Segment | None, segment: Segment) -> None:
         """Take note that the name of a queue that is gone was written again."""
         if before is not None:
