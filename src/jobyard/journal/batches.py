@@ -41,6 +41,7 @@ from jobyard.journal.segment import (
 )
 from jobyard.journal.storage import Storage, read_around
 from jobyard.journal.sums import sums_size, sums_size_max
+from jobyard.journal.unsummed import Unsummed
 from jobyard.model.extra import place_result, size_of
 from jobyard.model.limits import INLINE_BODY_MAX
 
@@ -73,8 +74,6 @@ class Batches(Outgoing):
         # Batches: the one being filled, and the newest with a record that is waited for.
         self.open_number: i64 = 1
         self.appended: i64 = 0
-        # The newest batch that is vouched for beside the journal.
-        self._vouched: i64 = 0
         self.next_id: i64 = 1
         self.records_count: i64 = 0
         self.moved_count: i64 = 0
@@ -87,6 +86,9 @@ class Batches(Outgoing):
         self.record_end: i64 = 0
         # Newest batch by temperature.
         self._newest: list[i64] = [0, 0]
+        # The records of the open batch: pieces that are not copied any more, and what follows them.
+        self._cut: list[bytes] = []
+        self._cut_size: i64 = 0
         self._part1 = BytesWriter()
         self._part2: list[bytes] = []
         self._part2_size: i64 = 0
@@ -250,7 +252,7 @@ class Batches(Outgoing):
 
     def _size_with(self, size: i64) -> i64:
         """Return what the open batch takes with so much more in it, and the seal behind it."""
-        records: i64 = len(self._part1) + size
+        records: i64 = self._cut_size + len(self._part1) + size
         sums = sums_size_max(records)
         return BATCH_HEADER_SIZE + records + sums + self._part2_size + SEAL_SIZE
 
@@ -337,7 +339,7 @@ class Batches(Outgoing):
 
     def has_open_records(self) -> bool:
         """Tell whether anything was appended since the last batch was closed."""
-        return len(self._part1) > 0
+        return len(self._part1) > 0 or self._cut_size > 0
 
     def newest(self) -> i64:
         """Return the batch that holds the newest record of any kind."""
@@ -349,47 +351,80 @@ class Batches(Outgoing):
 
     def open_bytes(self) -> i64:
         """Return the size of the open batch's records."""
-        return len(self._part1) + self._part2_size
+        return self._cut_size + len(self._part1) + self._part2_size
+
+    def _here(self) -> i64:
+        """Return where the next record will begin in the hot segment."""
+        return self.hot.end + BATCH_HEADER_SIZE + self._cut_size + len(self._part1)
+
+    def _cut_off(self, texts: list[bytes]) -> None:
+        """Add long parts of the newest record to the open batch as they are."""
+        self._cut.append(self._part1.getvalue())
+        self._cut.extend(texts)
+        self._cut_size += len(self._part1)
+        for text in texts:
+            self._cut_size += len(text)
+        self._part1.truncate(0)
 
     def seal_batch(self) -> None:
         """Close the open batch, if it holds anything."""
-        if len(self._part1) == 0:
+        if not self.has_open_records():
             return
         hot = self.hot
-        part1 = self._part1.getvalue()
         bodies = self._part2
-        records_at: i64 = hot.end + BATCH_HEADER_SIZE
-        start: i64 = records_at + len(part1) + sums_size(records_at, len(part1))
-        for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
-            job.place = (hot.number << 32) | (start + offset)
-        if len(part1) > LONG_BATCH:
+        size: i64 = self._cut_size + len(self._part1)
+        if self._long_jobs:
+            records_at: i64 = hot.end + BATCH_HEADER_SIZE
+            start: i64 = records_at + size + sums_size(records_at, size)
+            for job, offset in zip(self._long_jobs, self._long_offsets, strict=True):
+                job.place = (hot.number << 32) | (start + offset)
+        records = self._cut
+        records.append(self._part1.getvalue())
+        self._cut = []
+        self._cut_size = 0
+        if size > LONG_BATCH:
             # Truncated it would keep its room.
             self._part1 = BytesWriter()
         else:
             self._part1.truncate(0)
         crc: i64 = 0
         if bodies:
+            crc = -1
             if len(bodies) == 1 and len(self._long_jobs) == 1:
                 # Summed when it came: a second time takes 5 ms for 10 MiB.
                 crc = self._long_jobs[0].crc
-            else:
-                crc = crc_of(bodies)
             # Even without a job: its body may have been replaced by a short one since.
             self._long_jobs.clear()
             self._long_offsets.clear()
             self._part2 = []
             self._part2_size = 0
-        self._queue_batch(hot, part1, bodies, crc, self.records_count - self._records_sealed)
+        self._queue_batch(hot, records, bodies, crc, self.records_count - self._records_sealed)
 
     def _queue_batch(
-        self, segment: Segment, part1: bytes, bodies: list[bytes], crc: i64, count: i64
+        self, segment: Segment, records: list[bytes], bodies: list[bytes], crc: i64, count: i64
     ) -> None:
-        """Give a batch its number and its place, and line it up for writing."""
+        """Give a batch its number and its place, and line it up for writing.
+
+        `crc` is that of all bodies, -1 if it is not known.
+        """
         number = self.open_number
-        pieces = encode_pieces(segment, number, self._head_fields(segment), part1, bodies, crc)
+        fields = self._head_fields(segment)
+        to_sum: i64 = 0
+        for piece in records:
+            to_sum += len(piece)
+        if crc < 0:
+            for body in bodies:
+                to_sum += len(body)
+        if to_sum > self.long_batch:
+            unsummed = Unsummed(segment, number, fields, records, bodies, crc)
+            batch = Pending(segment, unsummed.pieces, number, fields.next_id, is_seal=False)
+            batch.unsummed = unsummed
+        else:
+            crc = crc if crc >= 0 else crc_of(bodies)
+            pieces = encode_pieces(segment, number, fields, b"".join(records), bodies, crc)
+            batch = Pending(segment, pieces, number, fields.next_id, is_seal=False)
         first = self.record_base + self._records_sealed
         self._records_sealed += count
-        batch = Pending(segment, pieces, number, is_seal=False)
         self.pending.append(batch)
         if self.history.is_on:
             newest_ms = self.told_ms + self.wall_offset_ms
@@ -401,8 +436,7 @@ class Batches(Outgoing):
         self.open_number = number + 1
 
     def _head_fields(self, segment: Segment) -> HeadFields:
-        self._id_limit_sealed = self._id_limit()
-        fields = HeadFields(self.epoch, self.wall_offset_ms, self._id_limit_sealed)
+        fields = HeadFields(self.epoch, self.wall_offset_ms, self._id_limit())
         fields.durable = self.durable
         fields.first_record = self.record_base + self._records_sealed
         fields.other = self._newest[1 - segment.temperature]
@@ -437,8 +471,9 @@ class Batches(Outgoing):
     def seal_segment(self, segment: Segment) -> None:
         """Line up the seal of a segment that gets no more batches."""
         number = self.open_number - 1
-        data = encode_seal(segment, number, self._head_fields(segment))
-        self.pending.append(Pending(segment, [data], number, is_seal=True))
+        fields = self._head_fields(segment)
+        data = encode_seal(segment, number, fields)
+        self.pending.append(Pending(segment, [data], number, fields.next_id, is_seal=True))
         segment.end += SEAL_SIZE
 
     def write_cold(self, saved: Saved) -> i64:
@@ -480,7 +515,8 @@ class Batches(Outgoing):
         count = saved.count()
         self.records_count += count
         self.moved_count += count
-        self._queue_batch(segment, part1.getvalue(), saved.part2, crc_of(saved.part2), count)
+        crc = -1 if saved.part2 else 0
+        self._queue_batch(segment, [part1.getvalue()], saved.part2, crc, count)
         return segment.number
 
     def _move_logs(self, saved: Saved, segment: Segment) -> None:

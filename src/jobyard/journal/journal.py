@@ -50,7 +50,7 @@ from jobyard.journal.record import (
     write_queue,
     write_state,
 )
-from jobyard.journal.segment import BATCH_HEADER_SIZE, Segment, segment_name
+from jobyard.journal.segment import Segment, segment_name
 from jobyard.model.end import End
 from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
 from jobyard.model.extra import RESULT_LOST, Outcome, place_result, size_of
@@ -72,11 +72,10 @@ class Journal(Batches):
         part1 = self._part1
         hot = self.hot
         extra = entering_bytes(job)
-        start: i64 = len(part1)
+        start = self._here()
         if i64(job.size) <= INLINE_BODY_MAX:
             write_put(part1, job, body, extra, 0)
-            offset: i64 = hot.end + BATCH_HEADER_SIZE + start + PUT_SIZE
-            job.place = (hot.number << 32) | offset
+            job.place = (hot.number << 32) | (start + PUT_SIZE)
         else:
             write_put(part1, job, body, extra, self._append_long(job, body))
             job.place = hot.number << 32
@@ -98,16 +97,14 @@ class Journal(Batches):
             del self._long_offsets[at]
         job.size = i32(len(body))
         self.warm(job)
-        start: i64 = len(part1)
+        start = self._here()
         if i64(job.size) <= INLINE_BODY_MAX:
             weight = write_moved(part1, job, body, 0, is_new_body=True)
-            self.ledger.take_base(
-                job, hot, hot.end + BATCH_HEADER_SIZE + start + MOVED_SIZE, weight
-            )
+            self.ledger.take_base(job, hot, start + MOVED_SIZE, weight)
         else:
             weight = write_moved(part1, job, body, self._append_long(job, body), is_new_body=True)
             self.ledger.take_base(job, hot, 0, weight)
-        place_result(job, hot.number, hot.end + BATCH_HEADER_SIZE + len(part1))
+        place_result(job, hot.number, self._here())
         self._waited(job)
 
     def body_room(self, job: Job, body: bytes) -> i64:
@@ -167,7 +164,7 @@ class Journal(Batches):
             write_gone(self._part1, end.why, job.id, job.queue.number, job.place >> 32, now_ms)
         else:
             write_end(self._part1, job, end, now_ms)
-            self.record_end = self.hot.end + BATCH_HEADER_SIZE + len(self._part1)
+            self.record_end = self._here()
         self.told_ms = now_ms
         if waited:
             self._waited(job)
@@ -306,7 +303,7 @@ class Journal(Batches):
         """Append what was written to a log, all of it or nothing; `admit` has made the room."""
         write_log(self._part1, log, rows)
         texts_size = rows.size - rows.labels_size
-        rows.place(self.hot.end + BATCH_HEADER_SIZE + len(self._part1) - texts_size)
+        rows.place(self._here() - texts_size)
         self.hot.live += ROW_WEIGHT * len(rows.seqs) + rows.size
         if key is not None:
             self.ledger.hold_key(key, self.hot, LOG_SIZE + len(rows.key.encode()))
@@ -384,7 +381,7 @@ class Journal(Batches):
         if job.trail != 0 and i64(job.trail) != self.hot.number:
             self.warm(job)
             write_state(self._part1, job)
-            place_result(job, self.hot.number, self.hot.end + BATCH_HEADER_SIZE + len(self._part1))
+            place_result(job, self.hot.number, self._here())
             self.records_count += 1
         self.ledger.trail(job, self.hot)
 

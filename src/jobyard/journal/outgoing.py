@@ -3,13 +3,16 @@
 A failed write or sync raises StorageFailed; the caller must stop.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.journal.history import History
 from jobyard.journal.segment import COLD, Segment
 from jobyard.journal.storage import Storage
+
+if TYPE_CHECKING:
+    from jobyard.journal.unsummed import Unsummed
 
 # A longer batch is closed before more comes to it, and may be written by another thread.
 LONG_BATCH: Final = 1 << 20
@@ -20,16 +23,30 @@ class Pending:
     """A closed batch or seal on its way to the kernel, in pieces."""
 
     def __init__(
-        self, segment: Segment, pieces: list[bytes], number: i64, *, is_seal: bool
+        self, segment: Segment, pieces: list[bytes], number: i64, id_limit: i64, *, is_seal: bool
     ) -> None:
         self.segment: Segment = segment
         self.offset: i64 = segment.end
         self.pieces = pieces
         self.number: i64 = number
+        # The id limit it carries.
+        self.id_limit: i64 = id_limit
         self.is_seal: bool = is_seal
+        # What is still to be summed of a long one.
+        self.unsummed: Unsummed | None = None
         self.size: i64 = 0
         for piece in pieces:
             self.size += len(piece)
+
+    def sum(self, most: i64) -> i64:
+        """Sum about `most` bytes; return how many. Fewer say that it is ready to be written."""
+        unsummed = self.unsummed
+        if unsummed is None:
+            return 0
+        done = unsummed.go_on(most)
+        if done < most:
+            self.unsummed = None
+        return done
 
     def read(self, at: i64, size: i64) -> bytes:
         """Return bytes of it, as many as there are."""
@@ -51,12 +68,15 @@ class Outgoing:
         # The newest batches that the kernel and the disk have.
         self.written: i64 = 0
         self.durable: i64 = 0
+        # The newest batch that is vouched for beside the journal.
+        self._vouched: i64 = 0
         self.history = History()
-        # Of the newest batch that is closed, written, on the disk.
-        self._id_limit_sealed: i64 = 0
+        # Of the newest batch that is written, on the disk.
         self._id_limit_written: i64 = 0
         self._id_limit_durable: i64 = 0
         self.pending: list[Pending] = []
+        # Of a batch with more to sum the sums are made over turns; less in tests.
+        self.long_batch: i64 = LONG_BATCH
         # Files written since their last sync, and the newest batch in each.
         self._unsynced: dict[str, i64] = {}
 
@@ -67,18 +87,21 @@ class Outgoing:
         return storage
 
     def write_pending(self) -> None:
-        """Hand every closed batch to the kernel, in order.
+        """Hand every closed batch to the kernel, in order, be it summed yet or not."""
+        for one in self.pending:
+            if one.unsummed is not None:
+                one.sum(one.size + 1)
+        self.write_ready()
+
+    def write_ready(self) -> None:
+        """Hand closed batches to the kernel, in order, up to the first that is not summed yet.
 
         Before a seal everything earlier is synced, and the seal itself at once: where a seal is
         found on disk, all up to its number is there too, and no batch reaches a later segment while
         an earlier one could still lose its end.
         """
         storage = self.storage()
-        pending = self.pending
-        if not pending:
-            return
-        self.pending = []
-        for one in pending:
+        for one in self.take_ready():
             if one.is_seal:
                 for unsynced in self.take_unsynced():
                     storage.sync(unsynced)
@@ -89,7 +112,43 @@ class Outgoing:
             if one.is_seal:
                 storage.sync(one.segment.name)
             self._note_written(one)
-        self._id_limit_written = self._id_limit_sealed
+
+    def take_ready(self) -> list[Pending]:
+        """Take out of what is closed all up to the first batch that is not summed yet."""
+        ready = self.ready()
+        if len(ready) == len(self.pending):
+            self.pending = []
+        else:
+            del self.pending[: len(ready)]
+        return ready
+
+    def ready(self) -> list[Pending]:
+        """Return what is closed, up to the first batch that is not summed yet."""
+        count: i64 = 0
+        while count < len(self.pending) and self.pending[count].unsummed is None:
+            count += 1
+        return self.pending[:count]
+
+    def has_unsummed(self) -> bool:
+        """Tell whether a closed batch is not summed yet."""
+        return self.first_unsummed() is not None
+
+    def sum_some(self, most: i64) -> i64:
+        """Sum about `most` bytes of closed batches, in order; return how many."""
+        done: i64 = 0
+        while done < most:
+            one = self.first_unsummed()
+            if one is None:
+                break
+            done += one.sum(most - done)
+        return done
+
+    def first_unsummed(self) -> Pending | None:
+        """Return the first closed batch that is not summed yet."""
+        for one in self.pending:
+            if one.unsummed is not None:
+                return one
+        return None
 
     def _note_written(self, one: Pending) -> None:
         """Note that a batch is with the kernel, or a seal and all before it on the disk."""
@@ -97,6 +156,7 @@ class Outgoing:
         if not one.is_seal:
             self._unsynced[segment.name] = one.number
             self.written = one.number
+            self._id_limit_written = one.id_limit
             return
         segment.is_sealed = True
         if segment.temperature == COLD:
@@ -105,28 +165,15 @@ class Outgoing:
             segment.size = segment.end
         self.mark_durable(self.written, 0)
 
-    def long_pending(self) -> list[Pending]:
-        """Return what is closed if it is long, for another thread to write; else nothing.
+    def mark_written(self, written: list[Pending]) -> None:
+        """Note that another thread has written the first of what is closed.
 
-        That thread keeps to the order of `write_pending`. Until `mark_written` all of it can be
-        read from here.
+        That thread keeps to the order of `write_ready`. Until now it could be read from here.
         """
-        size: i64 = 0
-        for one in self.pending:
-            size += one.size
-        return self.pending[:] if size > LONG_BATCH else []
-
-    def mark_written(self, written: list[Pending], id_limit: i64) -> None:
-        """Note that another thread has written the first of what is closed."""
         assert self.pending[: len(written)] == written
         del self.pending[: len(written)]
         for one in written:
             self._note_written(one)
-        self._id_limit_written = id_limit
-
-    def id_limit_sealed(self) -> i64:
-        """Return the id limit that the newest closed batch carries."""
-        return self._id_limit_sealed
 
     def take_unsynced(self) -> list[str]:
         """Return the files to sync for `written` to become durable.

@@ -213,9 +213,8 @@ def encode_pieces(
     bodies_size: i64 = 0
     for body in bodies:
         bodies_size += len(body)
-    out = _encode_head(BATCH_MAGIC, segment, number, fields, (size, bodies_size))
-    write_i64_le(out, bodies_crc | i64(len(sums)) << 32)
-    write_i64_le(out, crc32(sums or part1, crc32(out.getvalue())))
+    out = begin_head(segment, number, fields, size, bodies_size)
+    end_head(out, bodies_crc, sums, sums or part1)
     if size > COPIED_MAX:
         return [out.getvalue(), part1, sums, *bodies]
     out.write(part1)
@@ -226,6 +225,19 @@ def encode_pieces(
     for body in bodies:
         out.write(body)
     return [out.getvalue()]
+
+
+def begin_head(
+    segment: Segment, number: i64, fields: HeadFields, part1_size: i64, part2_size: i64
+) -> BytesWriter:
+    """Return the header of a batch at the end of its segment, but for its checksums."""
+    return _encode_head(BATCH_MAGIC, segment, number, fields, (part1_size, part2_size))
+
+
+def end_head(out: BytesWriter, bodies_crc: i64, sums: bytes, summed: bytes) -> None:
+    """Add the checksums to the header of a batch; its own is over `summed` too."""
+    write_i64_le(out, bodies_crc | i64(len(sums)) << 32)
+    write_i64_le(out, crc32(summed, crc32(out.getvalue())))
 
 
 def crc_of(bodies: list[bytes]) -> i64:

@@ -9,7 +9,7 @@ A record begins somewhere; without the upper half a reader that has lost one sec
 where to go on.
 """
 
-from typing import Final
+from typing import Final, final
 from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
@@ -35,23 +35,77 @@ def sums_size_max(size: i64) -> i64:
 
 def encode_sums(records: bytes, start: i64) -> bytes:
     """Return the sums of records that begin at `start` in their file."""
-    out = BytesWriter()
-    size: i64 = len(records)
-    at: i64 = 0
-    record: i64 = 0
-    while at < size:
-        stop: i64 = min(size, at + BLOCK - (start + at) % BLOCK)
+    summing = Summing([records], start)
+    summing.go_on(len(records))
+    return summing.sums()
+
+
+@final
+class Summing:
+    """The sums of records that come in pieces, made some at a time.
+
+    A record may be cut anywhere but in the eight bytes it begins with.
+    """
+
+    def __init__(self, pieces: list[bytes], start: i64) -> None:
+        self._pieces = pieces
+        self._start: i64 = start
+        self._size: i64 = 0
+        for piece in pieces:
+            self._size += len(piece)
+        self._out = BytesWriter()
+        # How far they are summed; the piece this is in, and where that begins.
+        self._at: i64 = 0
+        self._index: i64 = 0
+        self._base: i64 = 0
+        # Where the first record begins that was not seen yet.
+        self._record: i64 = 0
+
+    def go_on(self, most: i64) -> i64:
+        """Sum some more sectors, of about `most` bytes; return how many bytes these had."""
+        begun = self._at
+        end = min(begun + most, self._size)
+        while self._at < end:
+            self._sum_sector()
+        return self._at - begun
+
+    def _sum_sector(self) -> None:
+        at = self._at
+        stop: i64 = min(self._size, at + BLOCK - (self._start + at) % BLOCK)
         first: i64 = 0
-        if record < stop:
-            first = record - at + 1
-            while record < stop:
-                length = i64(read_i32_le(records, record + 4))
-                assert length >= 8
-                record += length
-        # A copy of a sector costs less than a view of it.
-        write_i64_le(out, i64(crc32(records[at:stop])) | first << 32)
-        at = stop
-    return out.getvalue()
+        crc: i64 = 0
+        begin = at
+        while at < stop:
+            piece = self._pieces[self._index]
+            base = self._base
+            piece_end: i64 = base + len(piece)
+            part_end: i64 = min(stop, piece_end)
+            record = self._record
+            if record < part_end:
+                if first == 0:
+                    first = record - begin + 1
+                while record < part_end:
+                    length = i64(read_i32_le(piece, record - base + 4))
+                    assert length >= 8
+                    record += length
+                self._record = record
+            # A copy of a sector costs less than a view of it.
+            crc = i64(crc32(piece[at - base : part_end - base], crc))
+            at = part_end
+            if at == piece_end:
+                self._index += 1
+                self._base = piece_end
+        write_i64_le(self._out, crc | first << 32)
+        self._at = stop
+
+    def is_done(self) -> bool:
+        """Tell whether there is a sum for every sector."""
+        return self._at == self._size
+
+    def sums(self) -> bytes:
+        """Return all sums."""
+        assert self._at == self._size
+        return self._out.getvalue()
 
 
 def find_bad(data: bytes, at: i64, start: i64, size: i64, skip: i64 = 0) -> i64:

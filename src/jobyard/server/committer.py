@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.put import give_back_seqs
+from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
@@ -40,6 +41,9 @@ LAZY_MS: Final = 50
 # A thread costs about 30 us a commit; a sync of 0.3 ms is ten times that.
 THREAD_FROM_S: Final = 0.0003
 INLINE_BELOW_S: Final = 0.0002
+
+# Bytes that are summed in a unit of work.
+SUMMED_PER_UNIT: Final = 1024
 
 
 class Worker:
@@ -90,6 +94,28 @@ class Worker:
 
 
 @final
+class Checksums(Task):
+    """Makes the checksums of long batches, a slice a turn, until all that are closed have theirs.
+
+    Not left to the worker: they are taken sector by sector, and such short calls do not let other
+    threads run.
+    """
+
+    def __init__(self, committer: "Committer") -> None:
+        super().__init__()
+        self._committer = committer
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
+        """Make some."""
+        done = self._committer.sum_some(int(most) * SUMMED_PER_UNIT)
+        return done // SUMMED_PER_UNIT
+
+
+def _is_long(closed: list[Pending]) -> bool:
+    return sum(one.size for one in closed) > LONG_BATCH
+
+
+@final
 class Committer(Commits):
     """Commits of one yard in one durability class."""
 
@@ -112,6 +138,8 @@ class Committer(Commits):
         self._mean_sync_s = 0.0
         self._is_inline = True
         self._is_syncing = False
+        self._is_writing = False
+        self._is_summing = False
         self._is_making_spare = False
         self._lazy_since_ms: i64 = NEVER_MS
         self._synced_ms: i64 = 0
@@ -167,8 +195,8 @@ class Committer(Commits):
             if not is_open:
                 self._lazy_since_ms = NEVER_MS
             elif self._is_due(now_ms):
+                self._close()
                 if self._is_syncing:
-                    self._close_long()
                     return NEVER_MS
                 self._commit()
                 self._lazy_since_ms = NEVER_MS
@@ -201,38 +229,53 @@ class Committer(Commits):
     def _is_long(self) -> bool:
         return self._journal.open_bytes() > LONG_BATCH
 
-    def _close_long(self) -> None:
-        """Close a long batch while a sync runs.
+    def _close(self) -> None:
+        """Close the open batch; while others are on their way, only if it is long.
 
         All that comes during a sync would else be one batch, and a few large bodies one of which
         the checksums alone take a hundred milliseconds.
         """
-        if self._is_long():
-            self._journal.seal_batch()
+        journal = self._journal
+        is_syncing = self._is_syncing and self._durability == SYNC
+        is_waiting = is_syncing or self._is_writing or self._is_summing
+        if not is_waiting or self._is_long():
+            journal.seal_batch()
+        if not self._is_summing and journal.has_unsummed():
+            self._is_summing = True
+            self._yard.tasks.follow(Checksums(self))
+
+    def sum_some(self, most: int) -> int:
+        """Make some checksums of long batches that are closed; return of how many bytes."""
+        done = int(self._journal.sum_some(most))
+        self._is_summing = done >= most
+        return done
 
     def _commit(self) -> None:
         journal = self._journal
-        journal.seal_batch()
+        ready = journal.ready()
+        if not ready:
+            return
         self.commits_count += 1
         if self.durations is not None:
             self.durations.begin()
-        closed = journal.long_pending()
-        if closed:
-            self._write_in_thread(closed)
+        if _is_long(ready):
+            self._is_syncing = True
+            self._write_in_thread(ready)
             return
-        journal.write_pending()
+        journal.write_ready()
         self._yard.bodies.cool()
         self._sync()
         if not self._is_syncing:
             self._gate.release(journal.durable)
 
     def _write_in_thread(self, closed: list[Pending]) -> None:
-        """Have long batches written and synced elsewhere: a copy of 10 MiB takes 10 ms."""
-        journal = self._journal
-        number = closed[-1].number
-        id_limit = journal.id_limit_sealed()
-        unsynced = set(journal.take_unsynced())
-        self._is_syncing = True
+        """Have long batches written elsewhere, and in class sync synced.
+
+        A copy of 10 MiB takes 10 ms.
+        """
+        unsynced = set(self._journal.take_unsynced())
+        self._is_writing = True
+        is_synced = self._durability == SYNC
 
         def write() -> Callable[[], None]:
             took = 0.0
@@ -245,8 +288,9 @@ class Committer(Commits):
                 if one.is_seal:
                     took += self._sync_files(unsynced)
                     unsynced.clear()
-            took += self._sync_files(unsynced)
-            return lambda: self._on_written(closed, number, id_limit, took)
+            if is_synced:
+                took += self._sync_files(unsynced)
+            return lambda: self._on_written(closed, took, is_synced=is_synced)
 
         self._worker.submit(write)
 
@@ -257,10 +301,15 @@ class Committer(Commits):
             self._storage.sync(name)
         return time.perf_counter() - started
 
-    def _on_written(self, closed: list[Pending], number: int, id_limit: int, took_s: float) -> None:
-        self._journal.mark_written(closed, id_limit)
+    def _on_written(self, closed: list[Pending], took_s: float, *, is_synced: bool) -> None:
+        journal = self._journal
+        self._is_writing = False
+        journal.mark_written(closed)
         self._yard.bodies.cool()
-        self._on_synced(number, id_limit, took_s)
+        if is_synced:
+            self._on_synced(journal.written, journal.id_limit_written(), took_s)
+        else:
+            self._gate.release_up_to(journal.written, journal.durable)
 
     def _sync(self) -> None:
         """Sync at once, or have it done where that is slow."""
@@ -314,10 +363,15 @@ class Committer(Commits):
     def _write(self, now_ms: int, *, is_open: bool) -> None:
         journal = self._journal
         if is_open:
-            journal.seal_batch()
-            journal.write_pending()
-            self._yard.bodies.cool()
-            self.commits_count += 1
+            self._close()
+            ready = journal.ready()
+            if ready and not self._is_writing:
+                self.commits_count += 1
+                if _is_long(ready):
+                    self._write_in_thread(ready)
+                else:
+                    journal.write_ready()
+                    self._yard.bodies.cool()
         if self._durability == OFF:
             journal.take_unsynced()
             journal.mark_durable(journal.written, journal.id_limit_written())

@@ -4,6 +4,7 @@ import random
 
 from jobyard.journal.outgoing import Pending
 from jobyard.journal.segment import HOT, HeadFields, Segment, crc_of, encode_batch, encode_pieces
+from jobyard.journal.unsummed import Unsummed
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard
 
@@ -14,7 +15,7 @@ def test_any_part_of_a_batch_is_read_whatever_its_pieces() -> None:
     rng = random.Random(7)
     pieces = [bytes(rng.randrange(256) for _ in range(size)) for size in (3, 0, 10, 1, 7)]
     whole = b"".join(pieces)
-    batch = Pending(Segment(1, HOT, 1000), pieces, 5, is_seal=False)
+    batch = Pending(Segment(1, HOT, 1000), pieces, 5, 1, is_seal=False)
     assert batch.size == len(whole)
     for at in range(len(whole)):
         for size in range(len(whole) + 2):
@@ -32,6 +33,25 @@ def test_pieces_are_the_batch() -> None:
             assert b"".join(pieces) == encode_batch(segment, 5, fields, part1, bodies)
             # What is long is the very bytes that were given.
             assert all(any(one is piece for piece in pieces) for one in bodies if len(one) == LARGE)
+
+
+def test_a_batch_that_is_summed_over_turns_is_like_any_other() -> None:
+    segment = Segment(3, HOT, 1 << 30)
+    segment.last_batch = 4
+    record = (1).to_bytes(4, "little") + LARGE.to_bytes(4, "little") + bytes(LARGE - 8)
+    short = (1).to_bytes(4, "little") + (20).to_bytes(4, "little") + bytes(12)
+    bodies_found: list[list[bytes]] = [[], [b"body"], [b"x" * LARGE, b"", b"y" * 10]]
+    for records in ([short], [record[:100], record[100:], b"", short]):
+        for bodies in bodies_found:
+            fields = HeadFields(1, 0, 9)
+            whole = encode_batch(segment, 5, fields, b"".join(records), bodies)
+            for crc in (-1, crc_of(bodies)):
+                for most in (1000, len(whole)):
+                    unsummed = Unsummed(segment, 5, fields, records, bodies, crc)
+                    assert sum(len(piece) for piece in unsummed.pieces) == len(whole)
+                    while unsummed.go_on(most) >= most:
+                        pass
+                    assert b"".join(unsummed.pieces) == whole
 
 
 def test_long_bodies_come_back_from_the_disk_and_from_memory() -> None:

@@ -18,6 +18,7 @@ from jobyard.journal.segment import (
 from jobyard.journal.sums import (
     BLOCK,
     SUM_SIZE,
+    Summing,
     encode_sums,
     find_bad,
     first_record,
@@ -48,6 +49,25 @@ def test_every_sector_of_the_file_has_a_sum_and_its_first_record(start: int) -> 
         at = stop
         number += 1
     assert number * SUM_SIZE == len(sums)
+
+
+@pytest.mark.parametrize("start", [0, 160, 511])
+def test_pieces_are_summed_as_if_they_were_joined(start: int) -> None:
+    draw = Random(start)
+    lengths = [draw.choice([8, 30, 700, 3000]) for _ in range(40)]
+    data = records(*lengths)
+    sums = encode_sums(data, start)
+    for most in (1, 600, 5000, len(data) + 1):
+        pieces = []
+        for length in lengths:
+            one, data = data[:length], data[length:]
+            cut = draw.randrange(8, length + 1)
+            pieces += [one[:cut], one[cut:cut], one[cut:]]
+        data = b"".join(pieces)
+        summing = Summing(pieces, start)
+        while not summing.is_done():
+            assert 0 < summing.go_on(most) < most + BLOCK
+        assert summing.sums() == sums
 
 
 @pytest.mark.parametrize("start", [0, 160, 511])

@@ -1,8 +1,40 @@
 """Batches above a megabyte: closed with their turn, written and synced by the worker."""
 
-from jobyard.model.limits import NEVER_MS
+import pytest
+
+from jobyard.journal.outgoing import LONG_BATCH
+from jobyard.model.limits import INLINE_BODY_MAX, NEVER_MS
+from jobyard.server.committer import OS, SYNC
 from tests.support.committers import LARGE, LARGE_SEGMENT, Desk
-from tests.support.yards import NOW_MS
+from tests.support.yards import NOW_MS, OpenYard
+
+MANY = LONG_BATCH // INLINE_BODY_MAX + 1
+
+
+def put_many(desk: Desk) -> None:
+    """Put so many jobs that their records are a long batch."""
+    for at in range(MANY):
+        desk.put(b"%d" % (at % 10) * INLINE_BODY_MAX)
+
+
+def put_few(desk: Desk, count: int) -> None:
+    for _ in range(count):
+        desk.put()
+
+
+def slow_tasks(desk: Desk) -> None:
+    """Give little room to long work, from the next turn on."""
+    desk.site.yard.tasks.units_per_turn = 100
+    desk.site.yard.tasks.go_on(NOW_MS)
+
+
+def sum_all(desk: Desk) -> int:
+    """Let the checksums be made; return how many turns that took."""
+    turns = 0
+    while desk.journal.has_unsummed():
+        desk.site.yard.tasks.go_on(NOW_MS)
+        turns += 1
+    return turns
 
 
 def test_a_long_batch_is_written_and_synced_by_the_worker() -> None:
@@ -79,3 +111,76 @@ def test_the_worker_syncs_all_before_a_seal_and_then_the_seal() -> None:
     desk.journal.seal_batch()
     assert desk.journal.durable == desk.journal.newest()
     assert not desk.journal.pending
+
+
+@pytest.mark.parametrize("durability", [SYNC, OS])
+def test_the_records_of_a_long_batch_are_summed_over_turns_before_it_is_written(
+    durability: str,
+) -> None:
+    desk = Desk(durability, segment_size=LARGE_SEGMENT)
+    slow_tasks(desk)
+    put_many(desk)
+    desk.committer.turn(NOW_MS)
+    assert not desk.worker.waiting
+    assert desk.journal.has_unsummed()
+    assert desk.stored_body(3) == b"2" * INLINE_BODY_MAX, "it can be read before it is summed"
+    put_few(desk, 2)
+    desk.committer.turn(NOW_MS)
+    assert len(desk.journal.pending) == 1, "what comes meanwhile waits"
+    assert sum_all(desk) > 5
+    assert not desk.heard.data
+    assert desk.take_calls() == []
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == MANY + 2
+    assert not desk.journal.pending
+    assert desk.stored_body(3) == b"2" * INLINE_BODY_MAX
+    desk.committer.stop()
+    again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
+    assert again.journal.ledger.jobs_count == MANY + 2
+
+
+def test_what_was_closed_before_is_written_while_a_long_batch_is_summed() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    desk.put()
+    desk.journal.seal_batch()
+    put_many(desk)
+    desk.journal.seal_batch()
+    desk.committer.turn(NOW_MS)
+    assert desk.heard.data.count(b"INSERTED") == 1
+    assert desk.journal.has_unsummed()
+    put_few(desk, 1)
+    desk.committer.turn(NOW_MS)
+    assert desk.heard.data.count(b"INSERTED") == 1, "nothing behind it is written first"
+    sum_all(desk)
+    desk.committer.turn(NOW_MS)
+    desk.worker.work_all()
+    assert desk.heard.data.count(b"INSERTED") == MANY + 2
+
+
+def test_a_crash_before_all_is_summed_leaves_nothing_of_the_batch() -> None:
+    desk = Desk(segment_size=LARGE_SEGMENT)
+    slow_tasks(desk)
+    desk.put()
+    desk.committer.turn(NOW_MS)
+    put_many(desk)
+    desk.committer.turn(NOW_MS)
+    desk.site.yard.tasks.go_on(NOW_MS)
+    desk.site.yard.tasks.go_on(NOW_MS)
+    desk.committer.turn(NOW_MS)
+    assert desk.journal.has_unsummed()
+    again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
+    assert again.journal.ledger.jobs_count == 1
+
+
+@pytest.mark.parametrize("durability", [SYNC, OS])
+def test_a_stop_sums_and_writes_what_is_left(durability: str) -> None:
+    desk = Desk(durability, segment_size=LARGE_SEGMENT)
+    put_many(desk)
+    desk.committer.turn(NOW_MS)
+    put_few(desk, 1)
+    desk.committer.stop()
+    assert desk.heard.data.count(b"INSERTED") == MANY + 1
+    again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
+    assert again.journal.ledger.jobs_count == MANY + 1
+    assert not desk.site.yard.tasks.go_on(NOW_MS), "there is nothing left to sum"
