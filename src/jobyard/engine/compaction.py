@@ -41,7 +41,7 @@ from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Se
 from jobyard.model.job import GONE, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic
-from jobyard.model.log_chunk import LogRows
+from jobyard.model.log_rows import LogRows
 
 IDLE: Final = 0
 SCANNING: Final = 1

@@ -15,7 +15,8 @@ from jobyard.engine.log_read import fit_end, size_between, whole_texts
 from jobyard.journal.journal import Journal
 from jobyard.model.columns import Column, Numbers, Texts
 from jobyard.model.log import LogTopic, next_alive, next_dead
-from jobyard.model.log_chunk import META_FRAME_SIZE, Chunk, data_from
+from jobyard.model.log_chunk import Chunk
+from jobyard.model.log_rows import META_FRAME_SIZE, data_from
 
 # Of `"$tag":` and `"$node":`.
 _TAG_SIZE: Final = 7

@@ -30,7 +30,8 @@ from jobyard.journal.log_record import (
 from jobyard.journal.segment import Segment
 from jobyard.model.entry import CONFIG
 from jobyard.model.log import LogTopic, WriteKey
-from jobyard.model.log_chunk import CHUNK_ROWS, ROW_WEIGHT, LogRows
+from jobyard.model.log_chunk import CHUNK_ROWS, ROW_WEIGHT
+from jobyard.model.log_rows import LogRows
 from jobyard.model.topic import EPHEMERAL, LOG, TopicConfig, decode_config
 
 

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from jobyard.engine.alarm import Alarm
 from jobyard.engine.barred import bar, unbar
 from jobyard.engine.log_read import collect, label_of
-from jobyard.engine.log_text import cool
+from jobyard.engine.log_text import cool, free_some
 from jobyard.engine.tasks import Task
 from jobyard.engine.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
@@ -43,7 +43,8 @@ from jobyard.model.log import (
     WriteTooLarge,
     next_alive,
 )
-from jobyard.model.log_chunk import CHUNK_ROWS, META_SIZE_MAX, Chunk, LogRows
+from jobyard.model.log_chunk import CHUNK_ROWS, JOINED_SIZE_MAX, META_SIZE_MAX, Chunk
+from jobyard.model.log_rows import LogRows
 from jobyard.model.topic import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 
 # Records whose time is over are let go of this often when nobody reads or appends.
@@ -56,6 +57,8 @@ CHUNK_UNITS: Final = 50
 JOIN_UNITS: Final = 150
 # Records that are appended at one moment in a unit of work.
 ROWS_PER_UNIT: Final = 2
+# How often the texts of a long write are made anew over turns because others wrote to its log.
+STAMPED_AGAIN_MAX: Final = 4
 
 
 class HoldsRecords(Refused):
@@ -195,8 +198,11 @@ class Freeing(Task):
         """Free some chunks."""
         done: i64 = 0
         while done < most and self._chunks:
-            self._chunks.pop()
-            done += CHUNK_UNITS
+            if self._chunks[-1].memory > JOINED_SIZE_MAX:
+                done += free_some(self._chunks[-1].pieces, most - done)
+            if done < most:
+                self._chunks.pop()
+                done += CHUNK_UNITS
         return done
 
 
@@ -246,6 +252,51 @@ def draft(items: LogRows, row: Row) -> None:
     items.add_ahead(row.data, row.meta, tag, node)
 
 
+def _time_of(yard: Yard, log: LogTopic | None, now_ms: i64) -> i64:
+    """Return the time of a write to a log; it never goes back."""
+    ts: i64 = now_ms + yard.journal.wall_offset_ms
+    return ts if log is None else max(ts, log.last_write_ms)
+
+
+def _foretell(yard: Yard, log: LogTopic | None, items: LogRows, now_ms: i64) -> None:
+    next_seq: i64 = 1 if log is None else log.next_seq
+    items.foretell(next_seq, _time_of(yard, log, now_ms))
+
+
+@final
+class Stamping:
+    """The texts of a long write, which are made before it is entered: with the seqs it will have.
+
+    Where others write to the log meanwhile the texts are made anew, some at a time, and in the end
+    at once. The log is known by its name: it may be dropped, and there may be another one then.
+    """
+
+    def __init__(self, yard: Yard, name: str, items: LogRows, now_ms: i64) -> None:
+        self._yard = yard
+        self._name: str = name
+        self._items = items
+        self._again: i64 = STAMPED_AGAIN_MAX
+        _foretell(yard, yard.logs.get(name), items, now_ms)
+
+    def go_on(self, most: i64, now_ms: i64) -> i64:
+        """Go on with rows that are all there; fewer units than `most` say that they are ready."""
+        items = self._items
+        done: i64 = 0
+        while done < most:
+            done += items.stamp_some(most - done)
+            if done < most:
+                log = self._yard.logs.get(self._name)
+                if self._again == 0 or _is_right(log, items):
+                    break
+                self._again -= 1
+                _foretell(self._yard, log, items, now_ms)
+        return done
+
+
+def _is_right(log: LogTopic | None, items: LogRows) -> bool:
+    return items.is_right(1, 0) if log is None else items.is_right(log.next_seq, log.last_write_ms)
+
+
 def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) -> Appended:
     """Append records, all or none; with the key of an earlier write, answer what that one got.
 
@@ -259,7 +310,7 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
 
 def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: i64) -> Appended:
     """Append records that were made ready by `draft`, as `append` does."""
-    assert items.bodies
+    assert items.count() > 0
     assert not log.is_dropped
     trim(yard, log, now_ms)
     _forget_keys(yard, log, now_ms)
@@ -269,12 +320,10 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
             # Who writes is told how far the log has come since.
             batch = max(known.batch, log.batch)
             return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
-    floor = _make_way(log, len(items.bodies), items.content_size)
+    floor = _make_way(log, items.count(), items.content_size)
     if items.is_too_large:
         raise WriteTooLarge
-    # Time never goes back.
-    ts = max(now_ms + yard.journal.wall_offset_ms, log.last_write_ms)
-    items.stamp(log.next_seq, ts, now_ms)
+    _stamp(yard, log, items, now_ms)
     items.key = key
     is_written = _admit(yard, log, items, now_ms)
     if floor > log.earliest_seq:
@@ -297,6 +346,14 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     if len(items.seqs) > CHUNK_ROWS:
         yard.tasks.leave_less(len(items.seqs) // ROWS_PER_UNIT)
     return appended
+
+
+def _stamp(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> None:
+    """Give the records of a write the next seqs of a log, and the time."""
+    if items.is_foretold and not _is_right(log, items):
+        _foretell(yard, log, items, now_ms)
+        items.stamp_some(NEVER_MS)
+    items.stamp(log.next_seq, _time_of(yard, log, now_ms), now_ms)
 
 
 def _make_way(log: LogTopic, count: i64, size: i64) -> i64:

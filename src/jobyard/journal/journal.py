@@ -20,6 +20,7 @@ from jobyard.journal.log_record import (
     write_erased,
     write_head,
     write_log,
+    write_log_rows,
 )
 from jobyard.journal.record import (
     DROPPED_SIZE,
@@ -57,7 +58,8 @@ from jobyard.model.extra import RESULT_LOST, Outcome, place_result, size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic, WriteKey
-from jobyard.model.log_chunk import ROW_WEIGHT, LogRows
+from jobyard.model.log_chunk import ROW_WEIGHT
+from jobyard.model.log_rows import LogRows
 from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue
 from jobyard.model.topic import FSYNC
@@ -301,8 +303,12 @@ class Journal(Batches):
 
     def append_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
         """Append what was written to a log, all of it or nothing; `admit` has made the room."""
-        write_log(self._part1, log, rows)
         texts_size = rows.size - rows.labels_size
+        if texts_size > self.long_batch:
+            write_log_rows(self._part1, log, rows)
+            self._cut_off(rows.texts)
+        else:
+            write_log(self._part1, log, rows)
         rows.place(self._here() - texts_size)
         self.hot.live += ROW_WEIGHT * len(rows.seqs) + rows.size
         if key is not None:

@@ -33,7 +33,7 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from jobyard.model.log import LogTopic
-from jobyard.model.log_chunk import LogRows
+from jobyard.model.log_rows import LogRows
 
 KIND_LOG: Final = 14
 KIND_HEAD: Final = 15
@@ -70,6 +70,13 @@ def _begin(out: BytesWriter, kind: i64, length: i64) -> None:
 
 def write_log(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
     """Encode records of a log, and how far its caps have let go of others."""
+    write_log_rows(out, log, rows)
+    for text in rows.texts:
+        out.write(text)
+
+
+def write_log_rows(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
+    """Encode all of a LOG but the texts, which are to follow."""
     key = rows.key.encode()
     count: i64 = len(rows.seqs)
     _begin(out, KIND_LOG, log_length(rows))
@@ -98,8 +105,6 @@ def write_log(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
         out.write(key)
     if rows.labels_size > 0:
         out.write(b"".join(rows.labels))
-    for text in rows.texts:
-        out.write(text)
 
 
 def read_log(data: bytes, pos: i64) -> LogRows:

@@ -38,7 +38,7 @@ from jobyard.model.extra import size_of
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.log import LogTopic, WriteKey
-from jobyard.model.log_chunk import LogRows
+from jobyard.model.log_rows import LogRows
 from jobyard.model.queue import Queue
 
 

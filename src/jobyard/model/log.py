@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i32, i64, trait
 
 from jobyard.errors import YardFull
-from jobyard.model.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk, LogRows
+from jobyard.model.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk
 
 if TYPE_CHECKING:
     from jobyard.model.item import Item
+    from jobyard.model.log_rows import LogRows
     from jobyard.model.topic import TopicConfig
 
 # Why a reader has missed something.
@@ -196,6 +197,8 @@ class LogTopic:
         self.is_filling: bool = False
         # Text of chunks that begin below this seq has been let go of, where that can be.
         self.cooled_below: i64 = 0
+        # A task lets go of text.
+        self.is_cooling: bool = False
         self.keys: dict[str, WriteKey] = {}
         self.readers: dict[LogReader, None] = {}
         self.onward: Onward | None = None

@@ -17,6 +17,8 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
+from jobyard.model.log_rows import DATA_SIZE, META_FRAME_SIZE, LogRows, content_size, digits
+
 CHUNK_ROWS: Final = 1024
 # Longer texts stand alone for good: to join them saves little, and costs a copy.
 JOINED_SIZE_MAX: Final = 1 << 20
@@ -29,155 +31,6 @@ _NODE: Final = b'"$node":'
 ALIVE: Final = 0
 DEAD_SLOT: Final = b"\1"
 ALIVE_SLOT: Final = b"\0"
-
-# Lengths of `,{"$seq":`, `,"$ts":`, `,"data":` and `}`; of `,"meta":`.
-_FRAME_SIZE: Final = 25
-META_FRAME_SIZE: Final = 8
-# Of `"data":`.
-_DATA_SIZE: Final = 7
-
-
-def digits(number: i64) -> i64:
-    """Return how many digits a number has that is not negative."""
-    if 1_000_000_000_000 <= number < 10_000_000_000_000:
-        # A time on the wall, for as long as this is used.
-        return 13
-    count: i64 = 1
-    while number >= 10:
-        number //= 10
-        count += 1
-    return count
-
-
-def content_size(text_size: i64, seq: i64, ts: i64, meta_size: i64) -> i64:
-    """Return the size of what a writer gave for a record: data and meta."""
-    frame: i64 = _FRAME_SIZE + digits(seq) + digits(ts)
-    if meta_size > 0:
-        frame += META_FRAME_SIZE
-    return text_size - frame
-
-
-def data_from(seq: i64, ts: i64) -> i64:
-    """Return where the data begin in the text of a record."""
-    # After `,{"$seq":1,"$ts":1,"data":`.
-    return 17 + _DATA_SIZE + digits(seq) + digits(ts)
-
-
-def body_of(data: bytes, meta: bytes) -> bytes:
-    """Return data and meta as they stand in the text of a record."""
-    return b"".join([data, b',"meta":', meta]) if meta else data
-
-
-def text_of(seq: i64, middle: bytes, body: bytes) -> bytes:
-    """Return the text of a record; `middle` is from the end of the seq to the body."""
-    return b"".join([b',{"$seq":', str(int(seq)).encode(), middle, body, b"}"])
-
-
-def middle_of(ts: i64) -> bytes:
-    """Return what stands between the seq and the data of a record."""
-    return b"".join([b',"$ts":', str(int(ts)).encode(), b',"data":'])
-
-
-@final
-class LogRows:
-    """Records of one log on their way into it or out of it, in the order of their seqs."""
-
-    def __init__(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
-        self.first_seq: i64 = first_seq
-        self.ts: i64 = ts
-        self.at_ms: i64 = at_ms
-        # The key of the write, and how many rows that had.
-        self.key: str = ""
-        self.total: i64 = 0
-        self.seqs: list[int] = []
-        self.times: list[int] = []
-        self.arrivals: list[int] = []
-        self.metas: list[int] = []
-        # Sizes as writers see them: data and meta.
-        self.contents: list[int] = []
-        # As they are shown, or empty.
-        self.tags: list[bytes] = []
-        self.nodes: list[bytes] = []
-        # Both together.
-        self.labels: list[bytes] = []
-        self.texts: list[bytes] = []
-        # Where each text lies in the segment, 0 if it is in none.
-        self.offsets: list[int] = []
-        # Of labels and texts, of labels alone, of nodes alone, and of what writers gave.
-        self.size: i64 = 0
-        self.labels_size: i64 = 0
-        self.nodes_size: i64 = 0
-        self.content_size: i64 = 0
-        # Of rows that have no seqs yet, instead of texts.
-        self.bodies: list[bytes] = []
-        # The node of the last of them, and its label; whether one of them is too large for a log.
-        self.node_name: str = ""
-        self.node_label: bytes = b""
-        self.is_too_large: bool = False
-        # All came at one time.
-        self.is_one_time: bool = False
-
-    def add(
-        self, seq: i64, ts: i64, at_ms: i64, text: bytes, meta_size: i64, tag: bytes, node: bytes
-    ) -> None:
-        """Append a row."""
-        self.seqs.append(seq)
-        self.times.append(ts)
-        self.arrivals.append(at_ms)
-        self.texts.append(text)
-        self.size += len(text)
-        self._add_content(content_size(len(text), seq, ts, meta_size), meta_size, tag, node)
-
-    def add_ahead(self, data: bytes, meta: bytes, tag: bytes, node: bytes) -> None:
-        """Append a row that gets its seq and its time later, with all others, by `stamp`."""
-        self.bodies.append(body_of(data, meta))
-        self._add_content(len(data) + len(meta), len(meta), tag, node)
-
-    def _add_content(self, size: i64, meta_size: i64, tag: bytes, node: bytes) -> None:
-        self.metas.append(meta_size)
-        self.contents.append(size)
-        self.content_size += size
-        self.tags.append(tag)
-        self.nodes.append(node)
-        label = tag
-        if node:
-            label = tag + node
-            self.nodes_size += len(node)
-        self.labels.append(label)
-        self.labels_size += len(label)
-        self.size += len(label)
-
-    def stamp(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
-        """Give rows that were added ahead their seqs, their time and their texts."""
-        count = len(self.bodies)
-        self.first_seq = first_seq
-        self.ts = ts
-        self.at_ms = at_ms
-        self.total = count
-        self.is_one_time = True
-        if count == 1:
-            self.seqs.append(first_seq)
-            self.times.append(ts)
-            self.arrivals.append(at_ms)
-        else:
-            self.seqs = list(range(int(first_seq), int(first_seq) + count))
-            self.times = [int(ts)] * count
-            self.arrivals = [int(at_ms)] * count
-        middle = middle_of(ts)
-        seq = first_seq
-        for body in self.bodies:
-            text = text_of(seq, middle, body)
-            self.texts.append(text)
-            self.size += len(text)
-            seq += 1
-
-    def place(self, offset: i64) -> None:
-        """Note that the texts lie one behind the other, from `offset` of their segment on."""
-        self.offsets = []
-        for text in self.texts:
-            self.offsets.append(offset)
-            if offset > 0:
-                offset += len(text)
 
 
 @final
@@ -373,15 +226,32 @@ class Chunk:
             slot += 1
         return True
 
+    def sum_some(self, most: i64) -> i64:
+        """Make checksums of the text of a chunk that gets no more records, before it goes.
+
+        Returns about how many bytes were summed; fewer than `most` say that this was all.
+        """
+        done: i64 = 0
+        slot: i64 = len(self.crcs)
+        while done < most and slot < len(self.dead):
+            crc = 0
+            done += 1
+            if self.dead[slot] == ALIVE:
+                text = self.text_at(slot)
+                crc = crc32(text)
+                done += len(text)
+            self.crcs.append(crc)
+            slot += 1
+        return done
+
     def cool(self) -> None:
         """Let go of the text of a chunk that gets no more records."""
         assert not self.is_cold
-        crcs = array("I")
-        for slot in range(len(self.dead)):
-            crcs.append(crc32(self.text_at(slot)) if self.dead[slot] == ALIVE else 0)
+        while len(self.crcs) < len(self.dead):
+            self.sum_some(JOINED_SIZE_MAX)
         if not self.is_joined:
             self._index()
-        self.crcs = crcs[:]
+        self.crcs = self.crcs[:]
         self.text = b""
         self.wasted = 0
         self.memory = len(self.label_text)
@@ -451,7 +321,7 @@ class Chunk:
 
     def content_of(self, slot: i64, text: bytes) -> tuple[bytes, bytes]:
         """Return data and meta of a slot with this text as they were given."""
-        start = self.labels_from(slot) + _DATA_SIZE
+        start = self.labels_from(slot) + DATA_SIZE
         end: i64 = len(text) - 1
         meta_size: i64 = self.metas[slot]
         if meta_size == 0:

@@ -83,6 +83,49 @@ def test_long_texts_leave_memory_too() -> None:
     assert seqs(page_of(site, log, 0, 3)) == [1, 2, 3]
 
 
+def test_very_much_text_leaves_memory_over_turns() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 25, budget=1 << 26)
+    tasks = site.yard.tasks
+    tasks.units_per_turn = 400
+    log = new_log(site, durability=FSYNC)
+    for at in range(4):
+        write(site, log, *[row(f"{at} {i} " + "x" * 5000) for i in range(CHUNK_ROWS)])
+        site.commit()
+    while tasks.go_on(site.now_ms):
+        pass
+    before = contents(site, log)
+    # As if bodies had come.
+    site.bodies.in_memory += 55 << 20
+    write(site, log, row("more"))
+    assert cold_count(log) == 0, "at once only some of it is summed"
+    delete_below(site, log, 10)
+    turns = 1
+    while tasks.go_on(site.now_ms):
+        turns += 1
+    assert cold_count(log) == 3
+    assert turns > 10
+    assert site.bodies.has_budget(0)
+    assert not log.is_cooling
+    site.bodies.in_memory -= 55 << 20
+    assert contents(site, log)[:-1] == before[9:]
+    recount(site.yard)
+
+
+def test_the_long_texts_of_a_dropped_log_are_freed_over_turns() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=1 << 25)
+    tasks = site.yard.tasks
+    tasks.units_per_turn = 400
+    log = new_log(site, durability=FSYNC)
+    write(site, log, *[row("x" * 5000)] * (2 * CHUNK_ROWS))
+    tasks.go_on(site.now_ms)
+    drop_log(site.yard, log, site.now_ms)
+    turns = 1
+    while tasks.go_on(site.now_ms):
+        turns += 1
+    assert turns > 4
+    recount(site.yard)
+
+
 def test_logs_nobody_writes_to_make_room_for_others() -> None:
     site, log = filled(1 << 20)
     assert cold_count(log) == 0

@@ -12,7 +12,7 @@ from jobyard.journal.log_record import (
     write_log,
 )
 from jobyard.model.log import LogTopic
-from jobyard.model.log_chunk import LogRows
+from jobyard.model.log_rows import LogRows
 from jobyard.model.topic import TopicConfig
 
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from jobyard.engine.logs import set_config
 from jobyard.model.log import LogTopic, chunk_base
-from jobyard.model.log_chunk import CHUNK_ROWS, LogRows, middle_of, text_of
+from jobyard.model.log_chunk import CHUNK_ROWS
+from jobyard.model.log_rows import LogRows, middle_of, text_of
 from tests.support.logs import (
     config_of,
     delete_below,

@@ -12,7 +12,7 @@ from jobyard.engine.claim_setup import config_of
 from jobyard.engine.tasks import Task
 from jobyard.errors import YardFull
 from jobyard.model.log import Row, TopicFull, WriteTooLarge
-from jobyard.model.log_chunk import LogRows
+from jobyard.model.log_rows import LogRows
 from jobyard.model.topic import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
 from jobyard.sessions.http.call import Call, HttpRefused
 from jobyard.sessions.http.door import BODY_MAX
@@ -75,7 +75,7 @@ KEYS_MAX: Final = 1024
 
 # To read a record, in units of work.
 _RECORD_UNITS: Final = 2
-_BYTES_PER_UNIT: Final = 4096
+_BYTES_PER_UNIT: Final = 1024
 
 
 @final
@@ -143,6 +143,7 @@ class Reading(Task):
         self._name: str = name
         self._is_through: bool = False
         self.given: Given | None = None
+        self._stamping: logs.Stamping | None = None
 
     def fields(self) -> JsonFields:
         """Return the fields of the body; there is no more to read."""
@@ -153,22 +154,27 @@ class Reading(Task):
         """Return the fields of a body that was refused, if it came so far."""
         return self._fields
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
-        """Check some of the body, or read some records."""
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Check some of the body, or read some records, or see that these have the right seqs."""
         done: i64 = 0
         if not self._check.is_done():
             done = self._check.go_on(most)
             if not self._check.is_done():
                 return max(done, most)
         if self.given is None:
-            self._begin_records()
+            self._begin_records(now_ms)
         given = self.given
         assert given is not None
         while done < most and not self._is_through:
             done += self._read_one(given)
-        return done if not self._is_through else min(done, most - 1)
+        if not self._is_through:
+            return done
+        if self._stamping is not None:
+            done = min(done, most - 1)
+            return done + self._stamping.go_on(most - done, now_ms)
+        return min(done, most - 1)
 
-    def _begin_records(self) -> None:
+    def _begin_records(self, now_ms: i64) -> None:
         body = self._check.data
         fields = None if self._check.is_bad else self._checked.top(KEYS_MAX)
         if fields is None:
@@ -188,7 +194,9 @@ class Reading(Task):
         if self._is_for_queue(fields):
             given.ahead_jobs = claims.Batch(self._yard)
         else:
-            given.ahead_rows = LogRows(0, 0, 0)
+            rows = LogRows(0, 0, 0)
+            given.ahead_rows = rows
+            self._stamping = logs.Stamping(self._yard, self._name, rows, now_ms)
         self._is_through = not self._checked.has_more()
         if self._is_through:
             raise invalid("records must not be empty")
@@ -290,7 +298,7 @@ def write_given(
         if name in yard.logs or (config is not None and config.type != QUEUE):
             rows = given.rows(node)
             if is_weighed:
-                _prepare(door, name, config, len(rows.bodies), rows.content_size, now_ms)
+                _prepare(door, name, config, rows.count(), rows.content_size, now_ms)
             written = _write_log(door, name, rows, key, now_ms)
         else:
             jobs = given.jobs(node)
