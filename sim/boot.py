@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Class os: what was written is synced no later than this.
 SYNC_INTERVAL_MS: Final = 50
 # Where little work is long, batches with more to sum than this are closed as long ones are.
-LONG_BATCH: Final = 700
+SUMMED_AT_ONCE: Final = 700
 
 
 class FixedFacts(Facts):
@@ -72,7 +72,7 @@ class Boot:
         self.yard = Yard(self.journal, self.bodies)
         if swarm.units_per_turn:
             # Little work is long, then, and few records a long batch.
-            self.journal.long_batch = LONG_BATCH
+            self.journal.summed_at_once = SUMMED_AT_ONCE
             self.yard.tasks.units_per_turn = swarm.units_per_turn
             self.yard.tasks.first_units = 1
             self.yard.tasks.go_on(now_ms)

@@ -415,7 +415,7 @@ class Batches(Outgoing):
         if crc < 0:
             for body in bodies:
                 to_sum += len(body)
-        if to_sum > self.long_batch:
+        if to_sum > self.summed_at_once:
             unsummed = Unsummed(segment, number, fields, records, bodies, crc)
             batch = Pending(segment, unsummed.pieces, number, fields.next_id, is_seal=False)
             batch.unsummed = unsummed

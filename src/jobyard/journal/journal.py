@@ -304,7 +304,7 @@ class Journal(Batches):
     def append_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
         """Append what was written to a log, all of it or nothing; `admit` has made the room."""
         texts_size = rows.size - rows.labels_size
-        if texts_size > self.long_batch:
+        if texts_size > self.summed_at_once:
             write_log_rows(self._part1, log, rows)
             self._cut_off(rows.texts)
         else:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 # A longer batch is closed before more comes to it, and may be written by another thread.
 LONG_BATCH: Final = 1 << 20
+# Of a batch with more than this to sum the checksums are made over turns: they take half of a
+# millisecond, and such a batch comes at the end of a long turn.
+SUMMED_AT_ONCE: Final = 768 << 10
+# Pieces that are written one by one; more of a batch that is not long are joined before.
+PIECES_MAX: Final = 8
 
 
 @final
@@ -75,8 +80,8 @@ class Outgoing:
         self._id_limit_written: i64 = 0
         self._id_limit_durable: i64 = 0
         self.pending: list[Pending] = []
-        # Of a batch with more to sum the sums are made over turns; less in tests.
-        self.long_batch: i64 = LONG_BATCH
+        # SUMMED_AT_ONCE, less in tests.
+        self.summed_at_once: i64 = SUMMED_AT_ONCE
         # Files written since their last sync, and the newest batch in each.
         self._unsynced: dict[str, i64] = {}
 
@@ -106,7 +111,10 @@ class Outgoing:
                 for unsynced in self.take_unsynced():
                     storage.sync(unsynced)
             at = one.offset
-            for piece in one.pieces:
+            pieces = one.pieces
+            if len(pieces) > PIECES_MAX and one.size <= LONG_BATCH:
+                pieces = [b"".join(pieces)]
+            for piece in pieces:
                 storage.write(one.segment.name, at, piece)
                 at += len(piece)
             if one.is_seal:

@@ -77,6 +77,22 @@ def test_a_large_write_is_read_in_slices_and_written_at_one_moment(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_large_write_is_entered_in_a_turn_of_its_own_and_freed_later(kind: str) -> None:
+    site, client, other = slow_site()
+    client.put("t", type=kind)
+    client.send("POST", "/v0/topics/t", {"records": records()})
+    tasks = site.yard.tasks
+    before = tasks.units_done
+    while not client.unread:
+        before = tasks.units_done
+        site.others.slice()
+    assert tasks.units_done - before <= 1
+    assert tasks.count() > 0
+    assert turns_to_end(site) > COUNT // UNITS // 2
+    assert other.state("t")["count"] == COUNT
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
 def test_a_topic_is_made_by_a_large_write(kind: str) -> None:
     site, client, other = slow_site()
     body = {"config": {"type": kind}, "records": records()}

@@ -18,7 +18,7 @@ def slow_site(storage: MemoryStorage | None = None) -> tuple[BareTopics, Caller,
     """A port where a turn has little room for long work, and two callers."""
     site = BareTopics(storage)
     site.yard.tasks.units_per_turn = UNITS
-    site.journal.long_batch = 1000
+    site.journal.summed_at_once = 1000
     site.others.is_slow = True
     site.others.slice()
     return site, site.connect(), site.connect()
