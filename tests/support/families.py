@@ -6,8 +6,8 @@ kills the yard and compares what a next boot finds.
 
 from typing import Final
 
-from jobyard.engine import flows
 from jobyard.engine.end import KEEP_AS_ASKED, complete, fail
+from jobyard.engine.flow_put import Planned, prepared, put_flow
 from jobyard.engine.put import Wish, intern
 from jobyard.engine.take import take
 from jobyard.model.extra import Extra
@@ -34,7 +34,7 @@ class Site(OpenYard):
 
     def plan(
         self, name: str, failure: int = CHILD_BLOCKS, flags: int = 0, delay_ms: int = 0
-    ) -> flows.Planned:
+    ) -> Planned:
         """Plan a job in the queue named by the first letter of its name."""
         policy = Policy(0)
         policy.max_attempts = 1
@@ -45,13 +45,13 @@ class Site(OpenYard):
         wish.delay_ms = delay_ms
         wish.extra = Extra()
         wish.extra.custom_id = name
-        return flows.Planned(name[0], name, wish)
+        return Planned(name[0], name, wish)
 
-    def put_all(self, plan: list[flows.Planned]) -> list[Job]:
+    def put_all(self, plan: list[Planned]) -> list[Job]:
         queues = [self.queue(one.queue) for one in plan]
-        return flows.put_flow(self.yard, plan, queues, self.now_ms)
+        return put_flow(self.yard, prepared(self.yard, plan), queues, self.now_ms)
 
-    def family(self, *children: flows.Planned, parent: flows.Planned | None = None) -> list[Job]:
+    def family(self, *children: Planned, parent: Planned | None = None) -> list[Job]:
         """Put a parent, the last, behind its children."""
         plan = [*children, parent or self.plan("parent")]
         for each, child in enumerate(children):

@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs: how they enter, and what the end of one means for the others.
+"""Jobs that wait for other jobs: what the end of one means for the others.
 
 A job with open members is BLOCKED; each member remembers how it stands and what it came to, so that
 a child may go as soon as it is done. All records that follow from the end of one job lie in one
@@ -8,13 +8,11 @@ more. So the room for all of them is made first, and nobody is served before the
 Knows nothing of the names clients give; labels and marks come from the session and go back to it.
 """
 
-from typing import Final, final
+from typing import Final
 
 from mypy_extensions import i64
 
 from jobyard.engine import bus
-from jobyard.engine.put import Wish, enter, make_way_for, room_with
-from jobyard.engine.put import make_room as admit
 from jobyard.engine.queues import drop_if_idle
 from jobyard.engine.take import offer
 from jobyard.engine.yard import Yard
@@ -60,7 +58,7 @@ from jobyard.model.policy import (
 from jobyard.model.queue import Queue
 from jobyard.model.shelves import STREAM
 
-__all__ = ["Outcome", "Planned", "fail", "make_room", "put_flow", "settle"]
+__all__ = ["Outcome", "fail", "make_room", "settle"]
 
 # What the text of a failed child gains, beside its name, with a parent it fails.
 _BLAME_ROOM: Final = 32
@@ -72,91 +70,7 @@ VALUE_SIZE_FULL: Final = 64
 ERROR_MAX: Final = 1024
 
 
-# -- entering ----------------------------------------------------------------------------------
-
-
-@final
-class Planned:
-    """One job of a flow before it enters; the others are told by their index in the flow."""
-
-    def __init__(self, queue: str, name: str, wish: Wish) -> None:
-        self.queue: str = queue
-        self.name: str = name
-        self.wish: Wish = wish
-        self.depends: list[int] = []
-        self.parent: int = -1
-        # What its rare parts weigh; -1 until it is prepared.
-        self.weight: i64 = -1
-
-
-def prepare(plan: list[Planned], each: int) -> None:
-    """Do for a job of a flow what can be done before the ids are known that they will have."""
-    one = plan[each]
-    extra = one.wish.extra
-    assert extra is not None
-    if one.parent >= 0:
-        # It weighs the same.
-        extra.parent_id = 1
-    weight = size_of(extra)
-    if one.depends:
-        members: list[Member] = []
-        for index in one.depends:
-            member = Member(0, f"{plan[index].queue}:{plan[index].name}")
-            weight += member.weight()
-            members.append(member)
-        extra.set_members(members)
-    one.weight = weight
-
-
-def put_flow(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) -> list[Job]:
-    """Add all jobs of a flow in one batch; YardFull changes nothing.
-
-    Who waits is not served yet: see `serve`. The jobs take ids one after the other, so each knows
-    the others before they are there, in whatever order they come.
-    """
-    _make_way(yard, plan, queues, now_ms)
-    first_id: i64 = yard.journal.next_id
-    room: i64 = 0
-    for each in range(len(plan)):
-        one = plan[each]
-        if one.weight < 0:
-            prepare(plan, each)
-        _number(one, first_id)
-        room += room_with(queues[each], one.wish, one.weight)
-    admit(yard, room, now_ms)
-    jobs: list[Job] = []
-    for each in range(len(plan)):
-        job = enter(yard, queues[each], plan[each].wish, now_ms)
-        assert job.id == first_id + each
-        jobs.append(job)
-    if yard.bus.is_on:
-        for job in jobs:
-            if job.state == BLOCKED:
-                tell_blocked(yard, job, now_ms)
-    return jobs
-
-
-def _number(one: Planned, first_id: i64) -> None:
-    """Tell a job of a flow which ids the others get."""
-    extra = one.wish.extra
-    assert extra is not None
-    if one.parent >= 0:
-        extra.parent_id = first_id + one.parent
-    members = extra.members
-    if members is not None:
-        for at in range(len(members)):
-            members[at].child_id = first_id + one.depends[at]
-        extra.set_members(members)
-
-
-def _make_way(yard: Yard, plan: list[Planned], queues: list[Queue], now_ms: i64) -> None:
-    """Let the oldest jobs of topics go that could not hold a flow otherwise."""
-    by_topic: dict[str, list[Wish]] = {}
-    for each, queue in enumerate(queues):
-        if queue.config is not None:
-            by_topic.setdefault(queue.name, []).append(plan[each].wish)
-    for name, wishes in by_topic.items():
-        make_way_for(yard, yard.queues[name], wishes, now_ms)
+# -- telling and serving -----------------------------------------------------------------------
 
 
 def tell_blocked(yard: Yard, job: Job, now_ms: i64) -> None:

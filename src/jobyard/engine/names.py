@@ -42,8 +42,11 @@ class Names:
         # By the id of a job: those that wait for it.
         self.dependents: dict[int, list[Job]] = {}
 
-    def enter(self, job: Job) -> None:
-        """Take in a job that has something to be found by."""
+    def enter(self, job: Job, *, is_tied: bool = False) -> None:
+        """Take in a job that has something to be found by.
+
+        If `is_tied`, whoever lets it enter notes for whom it waits.
+        """
         if job.policy.ttl_ms > 0 and job.state not in (DEAD, DONE):
             self.begin_ttl(job)
         extra = job.extra
@@ -56,7 +59,7 @@ class Names:
             return
         if extra.unique_key:
             self.take_key(job)
-        if extra.members is not None:
+        if extra.members is not None and not is_tied:
             for member in extra.members:
                 if member.state == OPEN:
                     self.wait_for(job, member.child_id)

@@ -17,6 +17,7 @@ from jobyard.errors import NameTaken, StorageFull, YardFull
 from jobyard.journal.journal import Journal
 from jobyard.journal.ledger import queue_bytes
 from jobyard.journal.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
+from jobyard.model.ahead import Ahead
 from jobyard.model.entry import POLICY
 from jobyard.model.extra import Extra, is_put_blocked, size_of
 from jobyard.model.job import BLOCKED, DELAYED, GLIDE, LEASED, READY, Job
@@ -71,7 +72,8 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
         raise YardFull
     if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
         raise YardFull
-    job = _enter(yard, queue, family, codec, rank, delay_ms, own_ms, body, PLAIN, None, now_ms)
+    job = Job(0, queue, 0, 0, rank, now_ms, delay_ms, own_ms, PLAIN, body, size, family, codec)
+    enter_made(yard, job, body, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
@@ -79,34 +81,41 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
 
 def room_for(queue: Queue, wish: Wish) -> i64:
     """Return the most bytes of the journal that the job of a wish takes."""
-    return room_with(queue, wish, _extra_size(wish))
-
-
-def room_with(queue: Queue, wish: Wish, weight: i64) -> i64:
-    """Return the same where it is known what its rare parts weigh."""
-    size = _job_size(wish, weight)
-    if queue.config is not None:
-        size += _onward_room(queue, size)
-    return size + _name_room(queue)
+    size = job_room(wish)
+    return size + queue_room(queue, size)
 
 
 def job_room(wish: Wish) -> i64:
     """Return the most bytes of the journal that the job of a wish takes in any queue."""
-    return _job_size(wish, _extra_size(wish))
+    return base_room(wish) + policy_room(wish.policy)
 
 
-def _job_size(wish: Wish, weight: i64) -> i64:
-    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body) + weight
-    if wish.policy.number == 0 and wish.policy is not PLAIN:
-        size += ENTRY_SIZE + 16 + len(wish.policy.text)
-    return size
-
-
-def _extra_size(wish: Wish) -> i64:
+def base_room(wish: Wish) -> i64:
+    """Return the same without what tells of its policy."""
+    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body)
     extra = wish.extra
     if extra is None:
+        return size
+    return size + (len(extra.ahead) if extra.ahead else size_of(extra))
+
+
+def policy_room(policy: Policy) -> i64:
+    """Return the most bytes of the journal that the first job of a policy takes for that."""
+    if policy.number != 0 or policy is PLAIN:
         return 0
-    return len(extra.ahead) if extra.ahead else size_of(extra)
+    return ENTRY_SIZE + 16 + len(policy.text)
+
+
+def queue_room(queue: Queue, size: i64) -> i64:
+    """Return the most bytes that follow from a job of so many being in this queue."""
+    if queue.config is not None:
+        return _onward_room(queue, size) + _name_room(queue)
+    return _name_room(queue)
+
+
+def is_told_again(queue: Queue) -> bool:
+    """Tell whether other jobs than the first of a queue take more room than they do in any."""
+    return queue.config is not None or queue.is_counted
 
 
 def room_for_all(queue: Queue, wishes: list[Wish], size: i64) -> i64:
@@ -299,83 +308,84 @@ def enter(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
 
     Who waits is not served yet: the records of several jobs may have to lie in one batch.
     """
-    policy = wish.policy
-    if policy.number == 0 and policy is not PLAIN:
-        _remember(yard, policy)
-    return _enter(
-        yard,
+    job = make_job(queue, wish)
+    enter_made(yard, job, wish.body, now_ms)
+    return job
+
+
+def make_job(queue: Queue, wish: Wish) -> Job:
+    """Make the job of a wish, which has no number, time or place before it enters."""
+    body = wish.body
+    job = Job(
+        0,
         queue,
-        wish.family,
-        wish.codec,
+        0,
+        0,
         wish.rank,
+        0,
         wish.delay_ms,
         wish.own_ms,
-        wish.body,
-        policy,
-        wish.extra,
-        now_ms,
-    )
-
-
-def _enter(  # noqa: PLR0913, PLR0917  everything a job is born with
-    yard: Yard,
-    queue: Queue,
-    family: u8,
-    codec: u8,
-    rank: i64,
-    delay_ms: i64,
-    own_ms: i64,
-    body: bytes,
-    policy: Policy,
-    extra: Extra | None,
-    now_ms: i64,
-) -> Job:
-    journal = yard.journal
-    job_id = journal.next_id
-    journal.next_id = job_id + 1
-    seq = queue.next_seq
-    if queue.chosen is not None and family != GLIDE:
-        seq = free_seqs(queue, 1)
-    queue.next_seq = seq + 1
-    stamp = yard.stamp(now_ms)
-    if policy.flags & LIFO:
-        stamp = -stamp
-    job = Job(
-        job_id,
-        queue,
-        seq,
-        stamp,
-        rank,
-        now_ms,
-        delay_ms,
-        own_ms,
-        policy,
+        wish.policy,
         body,
         len(body),
-        family,
-        codec,
+        wish.family,
+        wish.codec,
     )
-    job.extra = extra
+    job.extra = wish.extra
+    return job
+
+
+def enter_made(
+    yard: Yard, job: Job, body: bytes, now_ms: i64, ahead: Ahead | None = None, first_id: i64 = 0
+) -> None:
+    """Add a job that was made; as `enter`.
+
+    One of several that wait for each other, of which the first has an id that is told, is tied to
+    the others by whoever lets them enter. What is written of it may have been made ready.
+    """
+    journal = yard.journal
+    queue = job.queue
+    policy = job.policy
+    if policy.number == 0 and policy is not PLAIN:
+        _remember(yard, policy)
+    job.id = journal.next_id
+    journal.next_id = job.id + 1
+    seq = queue.next_seq
+    if queue.chosen is not None and job.family != GLIDE:
+        seq = free_seqs(queue, 1)
+    queue.next_seq = seq + 1
+    job.key = seq
+    stamp = yard.stamp(now_ms)
+    job.stamp = -stamp if policy.flags & LIFO else stamp
+    job.created_ms = now_ms
+    job.due_ms = now_ms + job.delay_ms
     state = _first_state(job)
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
-        elif queue.config is not None or queue.is_counted:
+        elif is_told_again(queue):
             _tell_seqs(journal, queue, seq)
-        journal.append_put(job, body)
+        if ahead is None:
+            journal.append_put(job, body)
+        else:
+            journal.append_put_ahead(job, ahead, first_id)
     yard.bodies.keep(job)
-    yard.apply_put(job, state)
+    yard.apply_put(job, state, is_tied=first_id != 0)
     if job.id & 511 == 0 and queue.roster is None and is_long(queue):
         roster_of(queue)
+    _tell_entered(yard, queue, job, now_ms)
+
+
+def _tell_entered(yard: Yard, queue: Queue, job: Job, now_ms: i64) -> None:
+    """Count a job that has entered, and tell those who look."""
     queue.total_count += 1
-    yard.counters.at(i64(family), i64(family)).put += 1
+    yard.counters.at(i64(job.family), i64(job.family)).put += 1
     if yard.bus.is_on:
         yard.bus.tell_pushed(queue, job, now_ms)
     if queue.config is not None:
         stock = queue.stock
         if stock is not None and stock.onward is not None:
             stock.onward.copy(now_ms)
-    return job
 
 
 def free_seqs(queue: Queue, count: i64) -> i64:
@@ -448,7 +458,7 @@ def give_back_seqs(yard: Yard) -> None:
 
 def _name_room(queue: Queue) -> i64:
     # A name is at most four bytes a character.
-    if queue.number != 0 and queue.config is None and not queue.is_counted:
+    if queue.number != 0 and not is_told_again(queue):
         return 0
     return 4 * queue_bytes(queue)
 

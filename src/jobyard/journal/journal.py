@@ -48,10 +48,12 @@ from jobyard.journal.record import (
     write_moved,
     write_note,
     write_put,
+    write_put_ahead,
     write_queue,
     write_state,
 )
 from jobyard.journal.segment import Segment, segment_name
+from jobyard.model.ahead import Ahead
 from jobyard.model.end import End
 from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
 from jobyard.model.extra import RESULT_LOST, Outcome, place_result, size_of
@@ -81,7 +83,25 @@ class Journal(Batches):
         else:
             write_put(part1, job, body, extra, self._append_long(job, body))
             job.place = hot.number << 32
-        self.ledger.hold_base(job, hot, len(extra))
+        self._hold_put(job, hot, len(extra))
+
+    def append_put_ahead(self, job: Job, ahead: Ahead, first_id: i64) -> None:
+        """Append the next of jobs that were made ready, of which the first has this id."""
+        hot = self.hot
+        start = self._here()
+        offset: i64 = 0
+        if i64(job.size) <= INLINE_BODY_MAX:
+            job.place = (hot.number << 32) | (start + PUT_SIZE)
+        else:
+            body = job.body
+            assert body is not None
+            offset = self._append_long(job, body)
+            job.place = hot.number << 32
+        weight = write_put_ahead(self._part1, job, ahead, first_id, offset)
+        self._hold_put(job, hot, weight)
+
+    def _hold_put(self, job: Job, hot: Segment, weight: i64) -> None:
+        self.ledger.hold_base(job, hot, weight)
         self.told_ms = job.created_ms
         self._waited(job)
 

@@ -46,6 +46,7 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
+from jobyard.model.ahead import Ahead
 from jobyard.model.end import End
 from jobyard.model.entry import Entry
 from jobyard.model.extra import encode_extra
@@ -123,13 +124,27 @@ def base_length(fixed: i64, size: i64) -> i64:
 
 def write_put(out: BytesWriter, job: Job, body: bytes, extra: bytes, part2_offset: i64) -> None:
     """Encode the put of a job; `part2_offset` is used only when the body is too long to inline."""
-    length = base_length(PUT_SIZE, i64(job.size)) + len(extra)
-    shelf = i64(job.shelf) << SHELF_SHIFT
-    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), shelf, length)
-    _write_identity(out, job, len(extra))
+    _begin_put(out, job, len(extra))
     _write_body(out, job, body, part2_offset)
     if extra:
         out.write(extra)
+
+
+def write_put_ahead(out: BytesWriter, job: Job, ahead: Ahead, first_id: i64, offset: i64) -> i64:
+    """Encode the put of the next job that was made ready; return the size of its extra."""
+    weight = ahead.next_weight()
+    _begin_put(out, job, weight)
+    if job.size > INLINE_BODY_MAX:
+        _write_body(out, job, b"", offset)
+    ahead.write(out, first_id)
+    return weight
+
+
+def _begin_put(out: BytesWriter, job: Job, extra_size: i64) -> None:
+    length = base_length(PUT_SIZE, i64(job.size)) + extra_size
+    shelf = i64(job.shelf) << SHELF_SHIFT
+    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), shelf, length)
+    _write_identity(out, job, extra_size)
 
 
 def write_moved(

@@ -43,7 +43,7 @@ LEASE: Final = 19
 GLIDE: Final = 20
 OVERLAY: Final = 21
 
-_TAG_SIZE: Final = 5
+TAG_SIZE: Final = 5
 
 # Failed attempts that are told one by one; beyond these only the count is known.
 FAILURES_KEPT: Final = 20
@@ -155,7 +155,7 @@ class Member:
 
     def weight(self) -> i64:
         """Return what it weighs as a field."""
-        return _TAG_SIZE + 24 + len(self.label.encode()) + len(self.value)
+        return TAG_SIZE + 24 + len(self.label.encode()) + len(self.value)
 
 
 @final
@@ -185,22 +185,28 @@ class Extra:
     """Everything rare about one job."""
 
     def __init__(self) -> None:
-        self.tally: Tally | None = None
-        self.outcome: Outcome | None = None
+        # First what every job that enters is asked for: close together it is in memory sooner.
         self.custom_id: str = ""
         self.unique_key: str = ""
-        self.key_mode: i64 = KEY_PLAIN
-        self.key_ttl_ms: i64 = 0
-        # 0: for as long as the job is not final.
-        self.key_until_ms: i64 = 0
-        self.group: Group | None = None
         self.group_id: str = ""
-        self.marks: bytes = b""
+        self.group: Group | None = None
         self.remark: Remark | None = None
         self.glide: GlidePart | None = None
         self.members: list[Member] | None = None
         self._member_index: MemberIndex | None = None
         self.parent_id: i64 = 0
+        # What these fields weigh where the ledger counts them.
+        self.base_weight: i32 = 0
+        self.trail_weight: i32 = 0
+        # All of it as it is written when its job enters, if that was made ready.
+        self.ahead: bytes = b""
+        self.marks: bytes = b""
+        self.tally: Tally | None = None
+        self.outcome: Outcome | None = None
+        self.key_mode: i64 = KEY_PLAIN
+        self.key_ttl_ms: i64 = 0
+        # 0: for as long as the job is not final.
+        self.key_until_ms: i64 = 0
         self.progress: str = ""
         self.message: str = ""
         self.logs: list[LogLine] | None = None
@@ -216,11 +222,6 @@ class Extra:
         self.last_lease: i64 = 0
         # Segments with bases of this job from before its body was changed; found anew by replay.
         self.old_bases: list[int] | None = None
-        # What these fields weigh where the ledger counts them.
-        self.base_weight: i32 = 0
-        self.trail_weight: i32 = 0
-        # All of it as it is written when its job enters, if that was made ready.
-        self.ahead: bytes = b""
 
     def open_count(self) -> i64:
         """Return how many members are still waited for."""
@@ -402,7 +403,7 @@ def _result_weight(extra: Extra) -> i64:
     outcome = extra.outcome
     if outcome is None or outcome.result_size == 0:
         return 0
-    return _TAG_SIZE + 8 + outcome.result_size
+    return TAG_SIZE + 8 + outcome.result_size
 
 
 def _outcome_fields(fields: Fields, outcome: Outcome) -> None:
@@ -444,9 +445,9 @@ def size_of(extra: Extra) -> i64:
             return 0
         size: i64 = 0
         if outcome.reason != UNKNOWN or outcome.error:
-            size += _TAG_SIZE + 8 + len(outcome.error.encode())
+            size += TAG_SIZE + 8 + len(outcome.error.encode())
         if outcome.started_ms:
-            size += _TAG_SIZE + 8
+            size += TAG_SIZE + 8
         return size + _result_weight(extra)
     fields = Fields()
     _first_fields(fields, extra)
@@ -460,7 +461,7 @@ def absorb(extra: Extra, data: bytes, at: i64, end: i64, offset_ms: i64) -> None
     while at < end:
         tag: i64 = data[at]
         size = i64(read_i32_le(data, at + 1))
-        at += _TAG_SIZE
+        at += TAG_SIZE
         _absorb_one(extra, tag, data, at, at + size, offset_ms)
         at += size
 

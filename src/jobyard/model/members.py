@@ -92,6 +92,13 @@ class MemberIndex:
         if labels.setdefault(label, int(place)) != place:
             self._namesakes.append(int(place))
 
+    def add(self, member: Member) -> None:
+        """Take on a new member before anybody looks for one."""
+        assert self._places is None
+        assert self._labels is None
+        self._count(member, 1)
+        self._members.append(member)
+
     def put(self, member: Member) -> None:
         """Take on a member, or news of one that is known."""
         members = self._members

@@ -33,21 +33,16 @@ class NameTable:
 
     def put(self, name: str, job: Job) -> None:
         """Give a name to a job, in place of the one that had it."""
-        first = self._first
-        if name in first:
-            first[name] = job
-            return
-        if len(first) < FIRST and not self._parts:
-            first[name] = job
-            self.count += 1
-            return
-        if not self._parts:
-            for _ in range(PARTS):
-                self._parts.append({})
-        part = self._part(name)
-        if name not in part:
-            self.count += 1
-        part[name] = job
+        table = self._first
+        if self._parts or len(table) >= FIRST:
+            if not self._parts:
+                for _ in range(PARTS):
+                    self._parts.append({})
+            if name not in table:
+                table = self._part(name)
+        before: i64 = len(table)
+        table[name] = job
+        self.count += len(table) - before
 
     def remove(self, name: str) -> None:
         """Let a name go that is there."""

@@ -4,6 +4,7 @@ import pytest
 
 from jobyard.engine import flows
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail, park
+from jobyard.engine.flow_put import Planned
 from jobyard.engine.move import erase, lay_aside, revive
 from jobyard.engine.take import take
 from jobyard.errors import YardFull
@@ -520,7 +521,7 @@ def check_no_one_waits_in_vain(site: Site) -> None:
 
 
 def random_flow(site: Site, luck: random.Random, number: int) -> None:
-    plan: list[flows.Planned] = []
+    plan: list[Planned] = []
     for each in range(luck.randint(1, 6)):
         flags = luck.choice([0, 0, REMOVE_DONE, REMOVE_DEAD])
         delay_ms = luck.choice([0, 0, 50])

@@ -14,7 +14,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine import flows
-from jobyard.engine.flows import Planned
+from jobyard.engine.flow_put import Planned, Prepared, put_flow
 from jobyard.engine.put import Wish
 from jobyard.engine.queues import drop_if_idle, open_queue
 from jobyard.engine.tasks import Task
@@ -71,7 +71,6 @@ BYTES_AT_ONCE: Final = 1 << 20
 # Units of work, about a microsecond each.
 _READ_UNITS: Final = 5
 _CHECK_UNITS: Final = 2
-_ENTER_UNITS: Final = 2
 _SHOW_UNITS: Final = 5
 _BYTES_PER_UNIT: Final = 1024
 
@@ -81,9 +80,10 @@ _PLACE: Final = 1
 _CHECK: Final = 2
 _COUNT: Final = 3
 _SORT: Final = 4
-_ENTER: Final = 5
-_SHOW: Final = 6
-_DONE: Final = 7
+_PREPARE: Final = 5
+_ENTER: Final = 6
+_SHOW: Final = 7
+_DONE: Final = 8
 
 
 def push_flow(session: BunqueueSession, request: Request) -> Answer | None:
@@ -135,7 +135,12 @@ class Flow(Task):
         # Of all that is shown again.
         self._size: i64 = 0
         self._free: list[int] = []
+        self._prepared: Prepared | None = None
+        # The names of its queues, and by job which of them is its own.
+        self._queue_names: dict[str, int] = {}
+        self._queue_places: list[int] = []
         self._queues: list[Queue] = []
+        self._is_grouped: bool = False
         self._entered_ms: i64 = 0
         self._shown = LongList()
 
@@ -157,6 +162,8 @@ class Flow(Task):
             return self._read(most, now_ms)
         if phase == _SORT:
             return self._sort(most)
+        if phase == _PREPARE:
+            return self._prepare(most)
         if phase == _ENTER:
             return self._enter(now_ms)
         done: i64 = 0
@@ -178,6 +185,9 @@ class Flow(Task):
     def _next_phase(self) -> None:
         self._phase += 1
         self._at = 0
+        if self._phase == _DONE and self._prepared is not None:
+            for policy in self._prepared.policies:
+                policy.jobs_count -= 1
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -219,7 +229,9 @@ class Flow(Task):
         job = _Read(given, Planned(queue, name, wish))
         job.marks = extra.marks
         job.group_id = extra.group_id
+        self._queue_places.append(self._queue_names.setdefault(queue, len(self._queue_names)))
         if extra.group_id:
+            self._is_grouped = True
             job.group_max = options.number(given, b"groupMaxSize", 0, 1, 1 << 31)
         return job
 
@@ -295,7 +307,7 @@ class Flow(Task):
             )
 
     def _count(self, place: int) -> i64:
-        """Count the jobs that one waits for, note with each that it does, and prepare it."""
+        """Count the jobs that one waits for, and note with each that it does."""
         job = self._jobs[place]
         depends = job.planned.depends
         job.waits_for = len(depends)
@@ -303,8 +315,18 @@ class Flow(Task):
             self._free.append(place)
         for below in depends:
             self._jobs[below].above.append(place)
-        flows.prepare(self._plan, place)
-        return 2 + 2 * len(depends)
+        return 1 + len(depends)
+
+    def _prepare(self, most: i64) -> i64:
+        """Do what can be done for its jobs before they enter."""
+        prepared = self._prepared
+        if prepared is None:
+            prepared = Prepared(self._plan, is_written=self._yard.journal.is_on)
+            self._prepared = prepared
+        done = prepared.go_on(most)
+        if prepared.is_ready():
+            self._next_phase()
+        return done
 
     def _sort(self, most: i64) -> i64:
         """Refuse a circle: jobs that would all wait for each other."""
@@ -331,14 +353,16 @@ class Flow(Task):
         yard = self._yard
         if self._door.is_draining:
             raise Refused("Server is shutting down")
-        for job in self._jobs:
-            self._refuse_taken(job.planned.name)
-        self._check_groups()
-        plan = self._plan
-        self._queues = [open_queue(yard, one.queue) for one in plan]
-        different = list(dict.fromkeys(self._queues))
+        for name in self._places:
+            self._refuse_taken(name)
+        if self._is_grouped:
+            self._check_groups()
+        flow = self._prepared
+        assert flow is not None
+        different = [open_queue(yard, name) for name in self._queue_names]
+        self._queues = [different[at] for at in self._queue_places]
         try:
-            flows.put_flow(yard, plan, self._queues, now_ms)
+            put_flow(yard, flow, self._queues, now_ms)
         except (Refused, StorageFull):
             for queue in different:
                 drop_if_idle(yard, queue)
@@ -347,18 +371,16 @@ class Flow(Task):
         # A flow is as safe as a single job that asks to be durable.
         yard.journal.raise_to(yard.journal.appended)
         self.raised = max(self.raised, yard.journal.raised)
-        units: i64 = 0
-        for one in plan:
-            units += _ENTER_UNITS + len(one.depends)
-            # The policy keeps its number until the job is shown.
-            one.wish.policy.jobs_count += 1
+        # Policies keep their numbers until all is shown.
+        for policy in flow.policies:
+            policy.jobs_count += 1
         onlooker = self._door.onlooker
         if onlooker is not None:
-            told: dict[str, object] = {"jobs": len(plan), "queues": len(different)}
+            told: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
             onlooker.tell("flow:pushed", told)
         flows.serve(yard, different, now_ms)
         self._next_phase()
-        return units
+        return len(flow.jobs)
 
     def _check_groups(self) -> None:
         """Refuse more jobs of a group than it may hold, those of the flow counted in."""
@@ -409,7 +431,6 @@ class Flow(Task):
             job.state = BLOCKED
         job.extra = extra
         value = job_value(self._door, job).data
-        policy.jobs_count -= 1
         self._shown.add(value)
         # Freed bit by bit: all of them together would take long.
         self._jobs[place] = _SHOWN
