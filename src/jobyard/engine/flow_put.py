@@ -25,7 +25,7 @@ from jobyard.engine.put import (
 from jobyard.engine.yard import Yard
 from jobyard.model.ahead import Ahead
 from jobyard.model.extra import Extra, Member, encode_extra
-from jobyard.model.job import BLOCKED, Job
+from jobyard.model.job import BLOCKED, GLIDE, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
 
@@ -59,15 +59,18 @@ class Planned:
 class Prepared:
     """The jobs of a flow, made as far as that can be done before they enter."""
 
-    def __init__(self, plan: list[Planned], *, is_written: bool) -> None:
+    def __init__(self, yard: Yard, plan: list[Planned]) -> None:
         self._plan = plan
+        self._names = yard.names.custom
+        self._lost_before: i64 = self._names.claims_lost
+        self._claims_count: i64 = 0
         self.jobs: list[Job] = []
         # By job: those that wait for it.
         self.waiting: list[list[Job]] = [[] for _ in plan]
         # By job: whose child it is, and for how many and whom it waits, i32 each.
         self._ties = BytesWriter()
         self._ties_made: bytes = b""
-        self.ahead: Ahead | None = Ahead() if is_written else None
+        self.ahead: Ahead | None = Ahead() if yard.journal.is_on else None
         self.room: i64 = 0
         self.policies: set[Policy] = set()
         # Of the job that is being made: whether it is begun, and how many ties it has.
@@ -129,7 +132,12 @@ class Prepared:
 
     def _end(self, one: Planned) -> None:
         job = make_job(_NOWHERE, one.wish)
+        assert job.family != GLIDE
         self.jobs.append(job)
+        name = _name_of(job)
+        if name:
+            self._names.claim(name, job)
+            self._claims_count += 1
         for place in one.depends:
             self.waiting[place].append(job)
         self.room += one.room
@@ -141,6 +149,17 @@ class Prepared:
             self._ties_made = self._ties.getvalue()
             if self.ahead is not None:
                 self.ahead.end_all()
+
+    def may_lack_names(self) -> bool:
+        """Tell whether somebody else may have a name that one of the jobs claims."""
+        return self._names.claims_lost != self._lost_before
+
+    def let_go(self) -> None:
+        """Claim no names any more: the jobs do not enter."""
+        for job in self.jobs:
+            name = _name_of(job)
+            if name:
+                self._names.give_up(name, job)
 
     # -- when they enter ----------------------------------------------------------------------
 
@@ -188,17 +207,37 @@ class Prepared:
                 at += 4
         return at
 
+    def take_names(self) -> None:
+        """Give the jobs, which have entered, the names that they claim."""
+        if not self.may_lack_names():
+            self._names.redeem(self._claims_count)
+            return
+        for job in self.jobs:
+            name = _name_of(job)
+            if not name:
+                continue
+            if self._names.holds(name, job):
+                self._names.redeem(1)
+            else:
+                self._names.put(name, job)
+
+
+def _name_of(job: Job) -> str:
+    extra = job.extra
+    assert extra is not None
+    return extra.custom_id
+
 
 def prepared(yard: Yard, plan: list[Planned]) -> Prepared:
     """Prepare a flow at once."""
-    flow = Prepared(plan, is_written=yard.journal.is_on)
+    flow = Prepared(yard, plan)
     while not flow.is_ready():
         flow.go_on(1 << 40)
     return flow
 
 
 def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> list[Job]:
-    """Add all jobs of a flow in one batch; YardFull changes nothing.
+    """Add all jobs of a flow in one batch; YardFull changes nothing, and the flow may try again.
 
     Who waits is not served yet: see `flows.serve`. The jobs take ids one after the other, so each
     knows the others before they are there, in whatever order they come.
@@ -221,6 +260,7 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
         if flow.waiting[each]:
             dependents[int(job.id)] = flow.waiting[each]
     assert yard.journal.next_id == first_id + len(jobs)
+    flow.take_names()
     if yard.bus.is_on:
         for job in jobs:
             if job.state == BLOCKED:

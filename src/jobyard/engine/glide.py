@@ -321,8 +321,7 @@ def policy_for(yard: Yard, adding: Adding, opts: bytes) -> Policy:
     policies = tables_of(yard).policies
     key = (adding.name, opts)
     policy = policies.get(key)
-    # One that the yard has forgotten has no number; nor has one whose first job is still to come.
-    if policy is not None and policy.number != 0 and _asks_for(policy, adding):
+    if policy is not None and _asks_for(policy, adding) and _is_known(yard, policy):
         return policy
     policy = Policy(0)
     policy.name = adding.name
@@ -338,6 +337,11 @@ def policy_for(yard: Yard, adding: Adding, opts: bytes) -> Policy:
         policies.clear()
     policies[key] = policy
     return policy
+
+
+def _is_known(yard: Yard, policy: Policy) -> bool:
+    """Tell whether the yard has not forgotten a policy, whose first job may still be to come."""
+    return policy.number != 0 or yard.policies.get(policy.text) is policy
 
 
 def _asks_for(policy: Policy, adding: Adding) -> bool:

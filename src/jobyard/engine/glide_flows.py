@@ -29,6 +29,7 @@ from jobyard.model.extra import (
     Extra,
     Fields,
     Member,
+    encode_extra,
     glide_field,
     member_field,
 )
@@ -84,6 +85,8 @@ def add_flow(
         members.append(Member(first_id + 1 + each, f"{child.label_head}:{name}"))
     members += [_member_for(yard, tie) for tie in ties]
     extra.set_members(members or None)
+    if yard.journal.is_on:
+        _encode_ahead(wishes)
     _make_room(yard, wishes, queues, now_ms)
     jobs: list[Job] = []
     for each in range(len(wishes)):
@@ -96,6 +99,15 @@ def add_flow(
             offer(yard, one, now_ms)
     look_again(yard, jobs[0], now_ms)
     return jobs
+
+
+def _encode_ahead(wishes: list[Wish]) -> None:
+    """Make what is written of jobs: its size is asked for before they enter."""
+    for wish in wishes:
+        extra = wish.extra
+        # Which place a job has in its lane is only known when it enters.
+        if extra is not None and (extra.glide is None or not extra.glide.lane_key):
+            extra.ahead = encode_extra(extra)
 
 
 def _check_all(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) -> None:
@@ -128,7 +140,7 @@ def _seqs_for(queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
         seq: int = following.get(one.name, int(one.next_seq))
         if not adding.custom_id:
             seq = int(free_seq(one, seq, adding.taken))
-            while glide_key(one, str(seq)) in chosen:
+            while chosen and glide_key(one, str(seq)) in chosen:
                 seq = int(free_seq(one, seq + 1, adding.taken))
         seqs.append(seq)
         following[one.name] = seq + 1

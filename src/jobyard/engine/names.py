@@ -42,24 +42,24 @@ class Names:
         # By the id of a job: those that wait for it.
         self.dependents: dict[int, list[Job]] = {}
 
-    def enter(self, job: Job, *, is_tied: bool = False) -> None:
+    def enter(self, job: Job, *, is_known: bool = False) -> None:
         """Take in a job that has something to be found by.
 
-        If `is_tied`, whoever lets it enter notes for whom it waits.
+        If `is_known`, whoever lets it enter notes its name, and for whom it waits.
         """
         if job.policy.ttl_ms > 0 and job.state not in (DEAD, DONE):
             self.begin_ttl(job)
         extra = job.extra
         if extra is None:
             return
-        if extra.custom_id:
+        if not is_known and extra.custom_id:
             self._enter_custom(job, extra.custom_id)
         _join(job, extra)
         if job.state in (DEAD, DONE):
             return
         if extra.unique_key:
             self.take_key(job)
-        if extra.members is not None and not is_tied:
+        if not is_known and extra.members is not None:
             for member in extra.members:
                 if member.state == OPEN:
                     self.wait_for(job, member.child_id)

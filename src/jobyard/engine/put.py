@@ -340,8 +340,8 @@ def enter_made(
 ) -> None:
     """Add a job that was made; as `enter`.
 
-    One of several that wait for each other, of which the first has an id that is told, is tied to
-    the others by whoever lets them enter. What is written of it may have been made ready.
+    One of several that wait for each other, of which the first has an id that is told, gets its
+    name and its ties from whoever lets them enter. What is written of it may have been made ready.
     """
     journal = yard.journal
     queue = job.queue
@@ -370,7 +370,7 @@ def enter_made(
         else:
             journal.append_put_ahead(job, ahead, first_id)
     yard.bodies.keep(job)
-    yard.apply_put(job, state, is_tied=first_id != 0)
+    yard.apply_put(job, state, is_known=first_id != 0)
     if job.id & 511 == 0 and queue.roster is None and is_long(queue):
         roster_of(queue)
     _tell_entered(yard, queue, job, now_ms)

@@ -196,14 +196,14 @@ class Yard:
 
     # -- what records do ----------------------------------------------------------------------
 
-    def apply_put(self, job: Job, state: i64, *, is_tied: bool = False) -> None:
-        """Add a job; if `is_tied`, whoever does it notes for whom it waits."""
+    def apply_put(self, job: Job, state: i64, *, is_known: bool = False) -> None:
+        """Add a job; if `is_known`, whoever does it notes its name, and for whom it waits."""
         self.jobs.add(job)
         policy = job.policy
         policy.jobs_count += 1
         if not self.is_replaying:
             if job.extra is not None or policy.ttl_ms > 0:
-                self.names.enter(job, is_tied=is_tied)
+                self.names.enter(job, is_known=is_known)
             roster = job.queue.roster
             if roster is not None:
                 roster.add(job)

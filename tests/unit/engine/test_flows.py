@@ -1,10 +1,10 @@
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobyard.engine import flows
 from jobyard.engine.end import KEEP_AS_ASKED, KEEP_NOT, complete, fail, park
-from jobyard.engine.flow_put import Planned
 from jobyard.engine.move import erase, lay_aside, revive
 from jobyard.engine.take import take
 from jobyard.errors import YardFull
@@ -32,6 +32,9 @@ from jobyard.model.policy import (
 from tests.support.families import TERMS, Site, states, values
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import recount
+
+if TYPE_CHECKING:
+    from jobyard.engine.flow_put import Planned
 
 POLICIES = (
     CHILD_BLOCKS,

@@ -23,7 +23,7 @@ from jobyard.model.extra import Extra, Member
 from jobyard.model.job import BLOCKED, BUNQUEUE, DELAYED, MSGPACK, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.sessions.bunqueue import options
-from jobyard.sessions.bunqueue.ids import UUID_SIZE, find_job
+from jobyard.sessions.bunqueue.ids import UUID_SIZE, find_job, may_be_id
 from jobyard.sessions.bunqueue.long import BYTES_PER_UNIT, LongList
 from jobyard.sessions.bunqueue.shape import job_value
 from jobyard.wire.msgpack import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
@@ -132,6 +132,8 @@ class Flow(Task):
         self._jobs: list[_Read] = []
         self._plan: list[Planned] = []
         self._places: dict[str, int] = {}
+        # Names that a job may come to have as its id.
+        self._like_ids: list[str] = []
         # Of all that is shown again.
         self._size: i64 = 0
         self._free: list[int] = []
@@ -153,10 +155,23 @@ class Flow(Task):
         """Do the next of it; what enters, enters at one moment even if that is too much."""
         done: i64 = 0
         while done < most and self._phase != _DONE:
+            if self._phase == _ENTER and done > 0:
+                # It has a turn of its own.
+                tasks = self._yard.tasks
+                tasks.leave_less(tasks.units_per_turn)
+                return most
             done += self._go_on(most - done, now_ms)
         return done
 
     def _go_on(self, most: i64, now_ms: i64) -> i64:
+        try:
+            return self._do_next(most, now_ms)
+        except (Refused, StorageFull):
+            if self._prepared is not None:
+                self._prepared.let_go()
+            raise
+
+    def _do_next(self, most: i64, now_ms: i64) -> i64:
         phase = self._phase
         if phase == _READ:
             return self._read(most, now_ms)
@@ -208,6 +223,8 @@ class Flow(Task):
             raise Refused(f"duplicate flow job id: {name}")
         self._places[name] = len(self._jobs)
         self._refuse_taken(name)
+        if len(name) == UUID_SIZE and may_be_id(name.encode()):
+            self._like_ids.append(name)
         queue = options.queue_name(entry)
         raw = entry.raw(b"input")
         given = None if raw is None else read_fields(raw, 0, len(raw))
@@ -321,7 +338,7 @@ class Flow(Task):
         """Do what can be done for its jobs before they enter."""
         prepared = self._prepared
         if prepared is None:
-            prepared = Prepared(self._plan, is_written=self._yard.journal.is_on)
+            prepared = Prepared(self._yard, self._plan)
             self._prepared = prepared
         done = prepared.go_on(most)
         if prepared.is_ready():
@@ -353,12 +370,12 @@ class Flow(Task):
         yard = self._yard
         if self._door.is_draining:
             raise Refused("Server is shutting down")
-        for name in self._places:
+        flow = self._prepared
+        assert flow is not None
+        for name in self._places if flow.may_lack_names() else self._like_ids:
             self._refuse_taken(name)
         if self._is_grouped:
             self._check_groups()
-        flow = self._prepared
-        assert flow is not None
         different = [open_queue(yard, name) for name in self._queue_names]
         self._queues = [different[at] for at in self._queue_places]
         try:

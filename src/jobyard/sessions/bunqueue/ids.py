@@ -189,6 +189,11 @@ def token_number(yard: Yard, token: bytes) -> i64:
     return number if token == token_bytes(yard, number) else -1
 
 
+def may_be_id(name: bytes) -> bool:
+    """Tell whether a job may have this id, or come to have it."""
+    return _number_of(name) > 0
+
+
 def was_issued(yard: Yard, name: bytes) -> bool:
     """Tell whether an id is one that a job was given here, be it there still or not."""
     return 0 < _number_of(name) < yard.journal.next_id

@@ -123,3 +123,142 @@ def test_a_flow_enters_though_its_client_has_gone() -> None:
     slow.finish()
     assert slow.site.yard.jobs.count == len(NAMES) + 1
     slow.site.check()
+
+
+def chain(queue: str = "q", size: int = 1) -> list[Any]:
+    """Plan jobs of which each waits for the one before it."""
+    return [
+        {
+            "id": name,
+            "queue": queue,
+            "input": {"data": {"x": "x" * size}, "dependsOn": NAMES[max(at - 1, 0) : at]},
+        }
+        for at, name in enumerate(NAMES)
+    ]
+
+
+def until_claimed(slow: Slow) -> None:
+    """Let a flow go on until it has a claim to its last name, and no job."""
+    names = slow.site.yard.names.custom
+    while names._claims_count < len(NAMES):
+        assert slow.site.slice()
+    assert slow.site.yard.jobs.count == 0
+
+
+def test_nobody_sees_a_flow_before_it_enters() -> None:
+    slow = Slow()
+    number = slow.push(chain())
+    until_claimed(slow)
+    assert "not found" in slow.other.refused("GetJob", id=NAMES[0])
+    assert slow.other.ok("GetJobs", queue="q")["jobs"] == []
+    assert not slow.site.yard.queues.get("q")
+    assert dict(slow.site.yard.names.custom.items()) == {}
+    slow.finish()
+    assert answer_of(slow.client, number)["ok"] is True
+    assert slow.site.yard.names.custom.count == len(NAMES)
+    slow.site.check()
+
+
+def test_a_name_that_another_takes_at_last_refuses_all_of_it() -> None:
+    slow = Slow(MemoryStorage())
+    number = slow.push(chain())
+    until_claimed(slow)
+    other = slow.other.push("else", 1, jobId=NAMES[-1])
+    slow.finish()
+    assert answer_of(slow.client, number)["error"] == f"Flow job {NAMES[-1]} already exists"
+    assert list(dict(slow.site.yard.names.custom.items())) == [other] == [NAMES[-1]]
+    assert slow.site.yard.names.custom._claims_count == 0
+    assert slow.site.yard.jobs.count == 1
+    slow.site.check()
+    slow.site.reboot().check()
+
+
+def test_a_name_that_another_had_for_a_while_is_free() -> None:
+    slow = Slow(MemoryStorage())
+    number = slow.push(chain())
+    until_claimed(slow)
+    slow.other.push("else", 1, jobId=NAMES[3])
+    slow.other.ok("Cancel", id=NAMES[3])
+    slow.finish()
+    assert answer_of(slow.client, number)["ok"] is True
+    assert slow.other.state(NAMES[3]) == "waiting-children"
+    assert slow.site.yard.names.custom.count == len(NAMES)
+    slow.site.check()
+    slow.site.reboot().check()
+
+
+def test_of_two_flows_with_one_name_the_first_to_enter_does() -> None:
+    slow = Slow()
+    first = slow.push(chain())
+    second = slow.other.send("PUSHF", jobs=family(*[f"m{at}" for at in range(AT_ONCE)], NAMES[5]))
+    slow.finish()
+    answers = (answer_of(slow.client, first), answer_of(slow.other, second))
+    assert sorted(answer["ok"] for answer in answers) == [False, True]
+    assert f"Flow job {NAMES[5]} already exists" in {one.get("error") for one in answers}
+    assert slow.site.yard.names.custom._claims_count == 0
+    assert slow.site.yard.names.custom.count == slow.site.yard.jobs.count
+    slow.site.check()
+
+
+def test_a_flow_that_finds_no_room_leaves_nothing() -> None:
+    slow = Slow()
+    slow.site.yard.bodies._budget = 1000
+    number = slow.push(chain())
+    slow.finish()
+    assert answer_of(slow.client, number)["ok"] is False
+    assert slow.site.yard.jobs.count == 0
+    assert "q" not in slow.site.yard.queues
+    assert slow.site.yard.names.custom._claims_count == 0
+    slow.site.yard.bodies._budget = 1 << 30
+    number = slow.push(chain())
+    slow.finish()
+    assert answer_of(slow.client, number)["ok"] is True
+    slow.site.check()
+
+
+def test_a_full_group_refuses_a_long_flow() -> None:
+    slow = Slow()
+    jobs = [
+        {"id": name, "queue": "q", "input": {"data": {}, "groupId": "g", "groupMaxSize": 250}}
+        for name in NAMES
+    ]
+    number = slow.push(jobs)
+    slow.finish()
+    assert answer_of(slow.client, number)["error"].startswith("Group g has reached")
+    assert slow.site.yard.jobs.count == 0
+    assert slow.site.yard.names.custom._claims_count == 0
+    slow.site.check()
+
+
+def test_a_long_flow_comes_back_whole_whatever_its_bodies_are() -> None:
+    for size in (1, 5000, 70_000):
+        slow = Slow(MemoryStorage())
+        number = slow.push(chain(size=size))
+        slow.finish()
+        assert answer_of(slow.client, number)["ok"] is True
+        slow.site.check()
+        site = slow.site.reboot()
+        site.check()
+        client = site.connect()
+        assert client.state(NAMES[0]) == "waiting"
+        assert client.state(NAMES[-1]) == "waiting-children"
+        for name in NAMES[:3]:
+            assert client.pull("q")["id"] == name
+            assert client.ok("GetJob", id=name)["job"]["data"] == {"x": "x" * size}
+            client.ok("ACK", id=name)
+        site.check()
+
+
+def test_an_obliterated_queue_takes_no_flow_with_it_that_enters_later() -> None:
+    slow = Slow(MemoryStorage())
+    slow.other.push("q", 1)
+    number = slow.push(chain())
+    while slow.site.yard.names.custom._claims_count < len(NAMES):
+        assert slow.site.slice()
+    slow.other.send("Obliterate", queue="q")
+    slow.finish()
+    assert answer_of(slow.client, number)["ok"] is True
+    assert slow.other.state(NAMES[0]) == "waiting"
+    assert slow.site.yard.jobs.count == len(NAMES)
+    slow.site.check()
+    slow.site.reboot().check()
