@@ -23,7 +23,7 @@ from jobyard.engine.put import (
     queue_room,
 )
 from jobyard.engine.yard import Yard
-from jobyard.model.ahead import Ahead
+from jobyard.model.ahead import PARENT_SIZE, Ahead
 from jobyard.model.extra import Extra, Member, encode_extra
 from jobyard.model.job import BLOCKED, GLIDE, Job
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -105,7 +105,7 @@ class Prepared:
     def _begin(self, one: Planned, extra: Extra) -> None:
         wish = one.wish
         fields = encode_extra(extra)
-        one.room = base_room(wish)
+        one.room = base_room(wish) + (PARENT_SIZE if one.parent >= 0 else 0)
         write_i32_le(self._ties, i32(one.parent))
         write_i32_le(self._ties, i32(len(one.depends)))
         if one.depends:

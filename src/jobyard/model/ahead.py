@@ -15,6 +15,8 @@ from mypy_extensions import i32, i64, u8
 from jobyard.model.extra import MEMBER, PARENT, TAG_SIZE
 
 _ID_SIZE: Final = 8
+# What it weighs to have a parent.
+PARENT_SIZE: Final = TAG_SIZE + _ID_SIZE
 _LAST: Final = -1
 # Jobs are gathered up to this size, so that what is gathered is never moved.
 _CHUNK: Final = 1 << 16

@@ -98,8 +98,8 @@ class NameTable:
         return self._find(name) is job
 
     def give_up(self, name: str, job: Job) -> None:
-        """Claim a name no more, if the claim still stands."""
-        if self.holds(name, job):
+        """Claim a name no more, if the claim still stands; that of a job that has entered stays."""
+        if job.id == 0 and self.holds(name, job):
             self._claims_count -= 1
             self._forget(name)
 

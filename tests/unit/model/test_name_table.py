@@ -59,6 +59,8 @@ def test_a_claim_is_seen_by_nobody() -> None:
     table.redeem(1)
     assert table.get("n") is coming
     assert table.count == 1
+    table.give_up("n", coming)
+    assert table.get("n") is coming
 
 
 def test_a_claim_keeps_nobody_out() -> None:

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from jobyard.engine.flow_put import prepared, put_flow
+from jobyard.engine.put import base_room
 from jobyard.sessions.bunqueue.flow_push import AT_ONCE
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.bare_flows import family
+from tests.support.families import Site
 from tests.support.memory_storage import MemoryStorage
 
 NAMES = [f"k{at}" for at in range(AT_ONCE + 100)]
@@ -262,3 +265,22 @@ def test_an_obliterated_queue_takes_no_flow_with_it_that_enters_later() -> None:
     assert slow.site.yard.jobs.count == len(NAMES)
     slow.site.check()
     slow.site.reboot().check()
+
+
+def test_no_more_is_written_of_a_flow_than_room_was_made_for() -> None:
+    for size in (1, 70_000):
+        site = Site(MemoryStorage())
+        plan = [site.plan(f"q{n}") for n in range(20)]
+        for one in plan:
+            one.wish.body = b"x" * size
+        for n in range(19):
+            plan[n].parent = n + 1
+            plan[n + 1].depends.append(n)
+        flow = prepared(site.yard, plan)
+        queues = [site.queue(one.queue) for one in plan]
+        room = flow.room_in(queues, list(dict.fromkeys(queues)))
+        before = site.yard.journal.open_bytes()
+        put_flow(site.yard, flow, queues, site.now_ms)
+        assert site.yard.journal.open_bytes() - before <= room
+        told = sum(base_room(one.wish) for one in plan)
+        assert flow.room == told
