@@ -166,12 +166,16 @@ class Queue:
         job.is_delayed = delay > 0
         job.freed = now
 
-    def tick(self, now: int) -> None:
-        """End leases and delays whose time is over."""
+    def end_leases(self, node: str, now: int) -> None:
+        """End the leases of a node whose time is over."""
         for job in self.jobs.values():
-            if job.holder and job.deadline <= now:
+            if job.holder == node and job.deadline <= now:
                 self.free(job, 0, now)
-            elif job.is_delayed and job.due <= now:
+
+    def end_delays(self, now: int) -> None:
+        """End delays whose time is over."""
+        for job in self.jobs.values():
+            if job.is_delayed and job.due <= now:
                 job.is_delayed = False
 
     # -- looking ---------------------------------------------------------------------------------

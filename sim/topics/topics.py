@@ -7,6 +7,8 @@ and told off where it took too long.
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from sim.state import Violation
@@ -41,6 +43,9 @@ class Topics:
         self.yard: Yard
         # The batch with the end of each topic that was dropped in this boot.
         self.dropped: dict[str, int] = {}
+        # When each node that holds something is looked at next for leases that are over. That may
+        # be early: an end does not change it.
+        self._rings: dict[str, int] = {}
         self.lease_ids: set[str] = set()
         self.incarnations: set[int] = set()
         # A dead letter is written in the midst of a claim: nothing is passed on meanwhile.
@@ -214,12 +219,8 @@ class Topics:
     def tick(self) -> None:
         """Let everything happen that is due."""
         for queue in self.queues.values():
-            queue.tick(self.now)
-        for router in sorted(self.routers.values(), key=lambda one: one.retry):
-            if router.is_behind and router.retry <= self.now:
-                self._forward(router)
-                if router.is_behind:
-                    router.retry = self.now + RETRY_MS
+            queue.end_delays(self.now)
+        self._ring()
         for log in self.logs.values():
             if int(self.yard.logs[log.name].ttl_floor) != log.ttl_floor:
                 self.reach("records outlived their time")
@@ -231,6 +232,48 @@ class Topics:
                     ask.page = log.read(ask.query, self.now)
                     ask.is_over = True
                     log.waiting.remove(ask)
+
+    def _ring(self) -> None:
+        """Let leases end and routers try again, in order of time.
+
+        After a pause much is due at once. A copy finds the jobs still leased whose holder comes
+        after it, and these do not make way for it.
+        """
+        due: list[tuple[int, bool, Callable[[], None]]] = [
+            (router.retry, False, partial(self._try_again, router))
+            for router in self.routers.values()
+            if router.is_behind
+        ]
+        jobs = [job for queue in self.queues.values() for job in queue.jobs.values()]
+        due += [
+            (self._rings[node], True, partial(self._end_leases, node))
+            for node in sorted({job.holder for job in jobs if job.holder})
+        ]
+        for at, _, ring in sorted(due, key=itemgetter(0, 1)):
+            if at <= self.now:
+                ring()
+
+    def _try_again(self, router: Router) -> None:
+        self._forward(router)
+        if router.is_behind:
+            router.retry = self.now + RETRY_MS
+
+    def _end_leases(self, node: str) -> None:
+        """End all leases of a node that are over by now, and look at it again for the others."""
+        for queue in self.queues.values():
+            queue.end_leases(node, self.now)
+        left = self._deadlines(node)
+        if left:
+            self._rings[node] = min(left)
+
+    def _ring_by(self, node: str, deadline: int) -> None:
+        """Look at a node no later than a lease ends that begins now or is changed."""
+        is_known = bool(self._deadlines(node))
+        self._rings[node] = min(deadline, self._rings[node]) if is_known else deadline
+
+    def _deadlines(self, node: str) -> list[int]:
+        jobs = [job for queue in self.queues.values() for job in queue.jobs.values()]
+        return [job.deadline for job in jobs if job.holder == node]
 
     def forget_old(self) -> None:
         """Let go of jobs that outlived their time, as far as the yard has."""
