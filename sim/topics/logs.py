@@ -20,6 +20,8 @@ class Log:
         self.config = config
         # When this configuration began to count; what time lets go may take a while from then on.
         self.since = now
+        # Until when records may be late that stood behind a younger one: the clock was set back.
+        self.held_up = 0
         self.rows: dict[int, Row] = {}
         self.bytes = 0
         self.next_seq = 1
@@ -92,6 +94,8 @@ class Log:
         self.config = config
         self.since = now
         self.trim(now)
+        self.held_up = 0
+        self.look(now)
 
     def known(self, key: str, now: int) -> Write | None:
         """Return the earlier write with a key, after letting go of what time lets go."""
@@ -169,13 +173,24 @@ class Log:
         self.remove(gone)
         return len(gone)
 
+    def look(self, now: int) -> None:
+        """Note by when records are looked at next: the first is taken to have come by now.
+
+        One from before the clock was set back is younger than those behind it. It holds them up,
+        and once it has gone they are looked at within the time they may live.
+        """
+        ttl = self.config.ttl
+        if ttl and self.rows:
+            at = next(iter(self.rows.values())).at
+            self.held_up = max(self.held_up, min(at, now) + ttl)
+
     def is_late(self, now: int) -> bool:
         """Tell whether something stays that should have gone by its age."""
         ttl = self.config.ttl
         if not ttl or not self.rows:
             return False
         at = next(iter(self.rows.values())).at
-        return now > max(at + ttl, self.since) + TRIM_MS + 2
+        return now > max(at + ttl, self.since, self.held_up) + TRIM_MS + 2
 
 
 def shown(row: Row, query: Query) -> Told:

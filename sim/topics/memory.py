@@ -261,6 +261,7 @@ def _adopt_log(yard: Yard, found: LogTopic, now: int) -> Log:
         key: Write(int(one.first_seq), int(one.last_seq), int(one.at_ms), 0)
         for key, one in found.keys.items()
     }
+    log.look(now)
     return log
 
 

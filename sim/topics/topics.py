@@ -218,6 +218,8 @@ class Topics:
 
     def tick(self) -> None:
         """Let everything happen that is due."""
+        for log in self.logs.values():
+            log.look(self.now)
         for queue in self.queues.values():
             queue.end_delays(self.now)
         self._ring()

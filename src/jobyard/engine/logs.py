@@ -91,7 +91,9 @@ def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     if log.is_late:
         yard.arm(log.alarm, now_ms + 1)
     elif log.alarm.pos < 0:
-        yard.arm(log.alarm, max(log.earliest_at_ms() + ttl_ms + 1, now_ms + TRIM_MS))
+        # One from before the clock was set back may leave long before its time is over.
+        at_ms = min(log.earliest_at_ms(), now_ms)
+        yard.arm(log.alarm, max(at_ms + ttl_ms + 1, now_ms + TRIM_MS))
 
 
 # -- topics --------------------------------------------------------------------------------------

@@ -130,6 +130,20 @@ def test_the_shown_time_stays_when_the_clock_was_set() -> None:
     assert item[1] == NOW_MS - 50_000
 
 
+def test_records_go_in_time_behind_one_from_before_the_clock_was_set_back() -> None:
+    site, log = begin()
+    set_config(site.yard, log, config_of(ttl_ms=3000), site.now_ms)
+    write(site, log, row(1))
+    other = again(site, -3_600_000)
+    log = other.yard.logs["log"]
+    other.tick(5000)
+    write(other, log, row(2))
+    assert seqs(page_of(other, log)) == [1, 2]
+    delete_below(other, log, 2)
+    other.tick(3001)
+    assert log.count == 0, "though nobody reads or appends"
+
+
 def test_a_dropped_log_does_not_come_back() -> None:
     site, log = begin()
     write(site, log, row(1), key="k")
