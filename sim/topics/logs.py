@@ -81,8 +81,12 @@ class Log:
             if floor > self.earliest:
                 self.ttl_floor = floor
                 self.remove(self._below(floor))
+        self.trim_excess()
+
+    def trim_excess(self) -> None:
+        """Let go of what is too much."""
         over = self._excess(0, 0)
-        if self.rows and not config.is_rejecting and max(over) > 0:
+        if self.rows and not self.config.is_rejecting and max(over) > 0:
             self.cap_floor = self._floor_without(*over)
             self.remove(self._below(self.cap_floor))
 
@@ -109,7 +113,7 @@ class Log:
     def append(self, contents: list[Content], key: str, now: int, wall: int, batch: int) -> int:
         """Append records, none of which is known by its key; return the first seq.
 
-        More than the caps allow go with the next `trim`.
+        More than the caps allow go with `trim_excess`.
         """
         size = sum(one.size() for one in contents)
         if self.config.is_too_large(len(contents), size):

@@ -76,7 +76,8 @@ class Topics:
         first = log.append(contents, key, self.now, self.now + self.wall_offset, self.batch)
         write = Write(first, log.head, self.now, self.batch if log.config.is_written else 0)
         self._pass_on(log)
-        log.trim(self.now)
+        # No more goes by its age, also where what made way held older records up.
+        log.trim_excess()
         self._tell(log)
         return write, False
 
