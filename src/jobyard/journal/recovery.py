@@ -1,9 +1,9 @@
 """Reads the journal back: which batches count, in which order, and where the torn tail begins.
 
 Sealed segments must be whole; any flaw in one refuses the start. The last segments of either
-temperature may be torn. There, what lies beyond the newest batch known to be durable counts only as
-far as its numbers run without a gap; the rest was never answered for and is cut. A flaw before that
-mark is damage, not a torn tail.
+temperature may be torn, if they are of the last boot. There, what lies beyond the newest batch
+known to be durable counts only as far as its numbers run without a gap; the rest was never answered
+for and is cut. A flaw before that mark is damage, not a torn tail.
 
 `mend` makes the cut final before the server listens: it writes the uncertain batches once more to
 where they are (the page cache may hold what the disk never got), seals the segment there and syncs.
@@ -255,7 +255,9 @@ class Recovery:
     def _survey_tail(self, segments: list[Segment]) -> None:
         """Scan from the last segment back to the second that holds batches.
 
-        The last may be torn. The one before is sealed, and its seal says what was durable then.
+        The last may be torn, if it is of the last boot: that one sealed what it found, on disk,
+        before it began a segment. The one before is sealed, and its seal says what was durable
+        then.
         """
         found = 0
         may_be_torn = True
@@ -267,7 +269,8 @@ class Recovery:
                 continue
             tail = scan_tail(self._storage, segment)
             if tail.numbers or tail.strays or tail.is_sealed:
-                if not may_be_torn and not tail.is_sealed:
+                is_last_boot = self._epochs[segment.number] == self.epoch
+                if not tail.is_sealed and not (may_be_torn and is_last_boot):
                     raise JournalDamaged(segment.name, tail.end, "the segment has no readable end")
                 may_be_torn = False
                 self._tails.append(tail)

@@ -368,6 +368,30 @@ def test_the_lost_end_of_the_cold_stream_is_damage_when_the_hot_one_knows_of_it(
         assert (damage.value.name, damage.value.offset) == (cold.name, offset)
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_the_end_of_what_an_earlier_boot_left_is_no_torn_tail(*, is_begun: bool) -> None:
+    """Damage may take the seal with the batch before it: every start seals what it finds."""
+    site, storage = with_cold_batches()
+    cold = site.journal.cold
+    assert cold is not None
+    _, offset, size = batches(storage, cold)[-1]
+    stopped = storage.cut_off()
+    again = OpenYard(stopped)
+    if is_begun:
+        # As a start leaves it that ended before its first batch.
+        zero_from(stopped, again.journal.hot.name, SEGMENT_HEADER_SIZE)
+    wanted = snapshot(OpenYard(stopped.killed()).yard)
+    assert wanted == snapshot(site.yard)
+    end = offset + size
+    for start in (offset, end - 8, end):
+        damaged = stopped.killed()
+        damaged.write(cold.name, start, b"?" * (end + SEAL_SIZE - start))
+        with pytest.raises(JournalDamaged) as damage:
+            OpenYard(damaged)
+        where = end if start == end else offset
+        assert (damage.value.name, damage.value.offset) == (cold.name, where)
+
+
 def test_the_only_batch_of_a_cold_segment_cannot_be_lost_unseen() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
