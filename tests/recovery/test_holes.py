@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from jobyard.engine.move import remove, set_body
 from jobyard.engine.repair import repair_storage
-from jobyard.journal.segment import segment_number
+from jobyard.journal.segment import SEGMENT_HEADER_SIZE, segment_number
+from jobyard.model.job import RAW
 from tests.support.flips import SEGMENT, Journal
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, snapshot
@@ -18,6 +20,9 @@ TOLD = re.compile(
     r"|; how many jobs that was is not known)$",
     re.MULTILINE,
 )
+
+OLDER = re.compile(r"^up to (\d+) jobs may have an older body", re.MULTILINE)
+BACK = re.compile(r"^up to (\d+) finished jobs may be back", re.MULTILINE)
 
 
 def mended(storage: MemoryStorage, now_ms: int = NOW_MS) -> str:
@@ -89,3 +94,48 @@ def test_what_is_told_is_never_too_little(seed: int) -> None:
                 assert len(lost) <= int(found.group(3)), text
         assert not lost or TOLD.search(text), text
     assert told_count > 0
+
+
+def test_new_bodies_that_went_with_a_whole_segment_are_told() -> None:
+    """Copies of them, in a cold segment of which nothing can be read, behind which none comes."""
+    storage = MemoryStorage()
+    site = OpenYard(storage, NOW_MS, segment_size=SEGMENT)
+    jobs = [site.put(b"old body") for _ in range(3)]
+    # So much lives beside them that their segment stays.
+    kept = [site.put(b"k" * 1500) for _ in range(18)]
+    site.commit()
+    site.journal.close()
+    site = OpenYard(storage, NOW_MS, segment_size=SEGMENT)
+    for known in jobs:
+        job = site.yard.jobs.get(known.id)
+        assert job is not None
+        set_body(site.yard, job, b"new body", RAW, site.now_ms)
+    others = [site.put(b"x" * 1500) for _ in range(40)]
+    site.commit()
+    for job in others:
+        remove(site.yard, job, site.now_ms)
+    site.commit()
+    site.compact()
+    site.put(b"fresh")
+    site.commit()
+    cold = site.journal.cold
+    assert cold is not None
+    site.journal.close()
+    end = cold.end - SEGMENT_HEADER_SIZE
+    storage.write(cold.name, SEGMENT_HEADER_SIZE, b"?" * end)
+    text = mended(storage)
+    again = OpenYard(storage, NOW_MS, segment_size=SEGMENT)
+    bodies = [again.yard.bodies.fetch(job) for job in again.yard.jobs.all()]
+    assert bodies == [b"old body"] * 3 + [b"k" * 1500] * len(kept) + [b"fresh"]
+    older = OLDER.search(text)
+    back = BACK.search(text)
+    assert older, text
+    assert back, text
+    # What compaction let go of before leaves the same traces, but no more jobs than are there.
+    assert 3 <= int(older.group(1)) <= len(bodies)
+    assert int(back.group(1)) <= len(bodies)
+    found = TOLD.search(text)
+    assert found, text
+    assert found.group(1, 2) == (cold.name, "cut short")
+    # By the numbers of records around it, though those are hot.
+    assert found.group(3) is not None, text

@@ -25,7 +25,7 @@ from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal import newest
 from jobyard.journal.batches import FIRST_SEGMENT_SIZE
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.holes import Around
+from jobyard.journal.holes import Around, Hole
 from jobyard.journal.journal import Journal
 from jobyard.journal.reader import Reader
 from jobyard.journal.recovery import Recovery, newest_durable
@@ -225,8 +225,10 @@ class _Repair:
             what = f"{one.name} is {'missing' if one.is_missing else 'cut short'}"
             if hole is not None:
                 known = around.put_ids(hole) | gaps.killed
+                one.bound_end(_touched_max(yard, hole))
                 lines.append(f"{what}: {hole_text(yard, hole, known)}")
             elif one.is_missing:
+                one.bound_end(yard.jobs.count)
                 lines.append(f"{what}: all it held is lost; {UNKNOWN_JOBS}")
         return lines
 
@@ -243,6 +245,12 @@ class _Repair:
             where = f" of queue {name}" if name else ""
             text += f"lost {len(ids)} job{'s' if len(ids) > 1 else ''}{where}: {_listed(ids)}\n"
         return text
+
+
+def _touched_max(yard: Yard, hole: Hole) -> i64:
+    """Return of how many jobs that are there the end, or a new body, may be lost in a hole."""
+    jobs_count: i64 = yard.jobs.count
+    return jobs_count if hole.records_max < 0 else min(jobs_count, hole.records_max)
 
 
 def _name_of(salvage: "Salvage") -> str:

@@ -158,6 +158,13 @@ class Around:
                 return batch
         return None
 
+    def _first_after(self, number: i64) -> _Batch | None:
+        """Return the first batch with a greater number."""
+        for batch in self._batches:
+            if batch.number > number:
+                return batch
+        return None
+
     def _between(self, before: _Batch | None, after: _Batch | None, newest: i64) -> Hole | None:
         start: i64 = 0 if before is None else before.number
         end: i64 = newest + 1 if after is None else after.number
@@ -172,14 +179,17 @@ class Around:
         if last < first:
             return None
         hole = Hole(first, last)
-        if after is not None:
+        # Where none of its own temperature follows, one of the other tells as much.
+        behind = self._first_after(last)
+        if behind is not None:
             begun: i64 = 0 if before is None else before.first_record + before.count
-            if after.first_record > 0:
-                count = after.first_record - begun
+            if behind.first_record > 0:
+                count = behind.first_record - begun
                 for batch in inner:
-                    count -= batch.count
+                    if batch.number < last:
+                        count -= batch.count
                 hole.records_max = max(0, count)
-            hole.last_id = after.next_id
+            hole.last_id = behind.next_id
             if before is not None:
                 hole.first_id = before.next_id
                 if before.next_id % ID_BLOCK == 0:

@@ -77,6 +77,8 @@ class Salvage:
         # the most that are in the same case beside them.
         self.older_jobs: set[int] = set()
         self.older_max: i64 = 0
+        # The size of what was begun behind the last batch that could be read.
+        self.end_size: i64 = 0
         # Up to where ids were given before the next batch, and whether some are not accounted for.
         self._next_id: i64 = 0
         self._has_gap: bool = False
@@ -92,6 +94,7 @@ class Salvage:
         self.back_max += earlier.back_max
         self.older_jobs |= earlier.older_jobs
         self.older_max += earlier.older_max
+        self.end_size += earlier.end_size
 
     def note_ids(self, records: bytes, head: BatchHead) -> None:
         """Find out by their ids which jobs are lost between the batch before and this one."""
@@ -131,8 +134,18 @@ class Salvage:
             return
         head = BatchHead(data, 0)
         if head.segment == segment.number and head.magic in (BATCH_MAGIC, SEAL_MAGIC):
-            self.note_unknown(min(max(head.total_size(), 0), segment.size - offset))
+            self.end_size = min(max(head.total_size(), 0), segment.size - offset)
+            self.note_unknown(self.end_size)
             self.next_id += ID_BLOCK
+
+    def bound_end(self, records: i64) -> None:
+        """Count this many records as lost where no batch follows, whatever its bytes looked like.
+
+        Damage that begins in one batch may reach over others, or leave no sign of any.
+        """
+        self.back_max += records - self.end_size // GONE_SIZE
+        self.older_max += records - self.end_size // MOVED_SIZE
+        self.end_size = 0
 
 
 @final
