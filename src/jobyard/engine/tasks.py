@@ -24,6 +24,9 @@ UNITS_PER_TURN: Final = 2000
 SERVED_AT_ONCE: Final = 250
 # What a task may do at once though the turn has nothing left: most work is as small as that.
 FIRST_UNITS: Final = 64
+# The end of a task of so many slices takes the rest of its turn: it frees what it has gathered, or
+# puts it together, and its starter often begins the next long task.
+LONG_SLICES: Final = 8
 
 
 @trait
@@ -45,6 +48,8 @@ class Task:
         self.raised: i64 = 0
         # It changes nothing, so nobody needs the rest of it once its starter has gone.
         self.is_reading: bool = False
+        # Since it was begun, but for what was done at once.
+        self.slices_count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Do up to about `most` units; return how many. Fewer than `most` says that all is done."""
@@ -154,7 +159,7 @@ class Tasks:
             if done >= most:
                 going.append(task)
             elif done == 0:
-                self._left -= 1
+                self._left = max(self._left - 1, 0)
         self._left = self.units_per_turn
         return self.count() > 0
 
@@ -177,7 +182,10 @@ class Tasks:
         self.running = None
         task.raised = max(task.raised, self._journal.take_raised())
         self._spend(done)
+        task.slices_count += 1
         if done < most:
+            if task.slices_count >= LONG_SLICES:
+                self._left = 0
             _tell(task, refusal, now_ms)
         # It knows this frame, which knows it.
         refusal = None

@@ -5,7 +5,7 @@ from typing import final
 import pytest
 
 from jobyard import build
-from jobyard.engine.tasks import UNITS_PER_TURN, Starter, Task, Tasks
+from jobyard.engine.tasks import FIRST_UNITS, UNITS_PER_TURN, Starter, Task, Tasks
 from jobyard.errors import Refused, YardFull
 from tests.support.yards import NOW_MS, OpenYard
 
@@ -175,3 +175,28 @@ def test_who_rests_is_told_at_the_end_of_the_next_turn() -> None:
     assert work.turns_count == 2
     # Neither keeps the other in memory: no collector comes for them.
     assert task.starter is None
+
+
+@final
+class Measuring(Starter):
+    """Looks how much more may be done at once when its task has ended."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self.left: list[int] = []
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: int) -> None:
+        assert (task.starter, refusal, now_ms) == (None, None, NOW_MS)
+        self.left.append(int(self._tasks.units_at_once()))
+
+
+@pytest.mark.parametrize(
+    ("turns", "left"), [(1, UNITS_PER_TURN // 4 - 2), (5, FIRST_UNITS)], ids=["short", "long"]
+)
+def test_the_end_of_a_long_task_takes_the_rest_of_its_turn(turns: int, left: int) -> None:
+    tasks = OpenYard().yard.tasks
+    told = Measuring(tasks)
+    assert not tasks.begin(Counting(turns * UNITS_PER_TURN + 2, []), told, NOW_MS)
+    while not told.left:
+        tasks.go_on(NOW_MS)
+    assert told.left == [left]

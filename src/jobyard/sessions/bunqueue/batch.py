@@ -57,7 +57,8 @@ ENTER_UNITS: Final = 4000
 _READ_UNITS: Final = 1
 _OPTIONS_UNITS: Final = 3
 _TIE_UNITS: Final = 3
-_ENTER_EXTRA_UNITS: Final = 3
+_ENTER_EXTRA_UNITS: Final = 4
+_ENTER_TIE_UNITS: Final = 2
 _BYTES_PER_UNIT: Final = 1024
 
 # In place of what has entered.
@@ -310,7 +311,7 @@ class Batch(Task):
             if wish.extra is not None:
                 units += _ENTER_EXTRA_UNITS
                 if wish.extra.members is not None:
-                    units += len(wish.extra.members)
+                    units += _ENTER_TIE_UNITS * len(wish.extra.members)
             self._at += 1
         return units
 
