@@ -5,6 +5,7 @@ import pytest
 from jobyard.engine.claim_setup import open_topic_queue
 from jobyard.model.topic import DISCARD_REJECT, QUEUE, TopicConfig
 from jobyard.sessions.bunqueue.batch import AT_ONCE, ENTER_UNITS
+from jobyard.sessions.bunqueue.long import PIECE_SIZE
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
@@ -294,3 +295,17 @@ def test_a_long_batch_for_a_topic_that_rejects_is_refused_as_a_whole() -> None:
     client.push()
     assert client.refused("PUSHB", queue="q", jobs=plain(LONG)) == "Storage full"
     assert count_of(site) == 1
+
+
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_ids_are_answered_in_pieces_in_the_order_of_the_jobs(*, is_chain: bool) -> None:
+    site = BareBunqueue(MemoryStorage())
+    client = site.connect()
+    names = [f"{at:05}" + "x" * 95 for at in range(3 * PIECE_SIZE // 100)]
+    jobs: list[dict[str, object]] = [{"data": 1, "customId": name} for name in names]
+    if is_chain:
+        # The first waits for the last, so they enter in another order.
+        jobs[0]["dependsOn"] = [names[-1]]
+    assert client.ok("PUSHB", queue="q", jobs=jobs)["ids"] == names
+    assert count_of(site) == len(names)
+    site.check()

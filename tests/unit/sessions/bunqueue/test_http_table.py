@@ -245,6 +245,12 @@ def test_jobs_are_pushed_pulled_and_acked_in_batches(http: HttpClient) -> None:
     assert http.ok("GET", f"/jobs/{ids[1]}/result")["result"] == 20
 
 
+def test_the_ids_of_very_many_jobs_are_answered_in_pieces(http: HttpClient) -> None:
+    jobs = [{"data": at, "customId": f"{at:05}" + "x" * 95} for at in range(6000)]
+    ids = http.ok("POST", "/queues/q/jobs/bulk", {"jobs": jobs})["ids"]
+    assert ids == [job["customId"] for job in jobs]
+
+
 def test_a_pulled_job_belongs_to_no_connection(site: BareHttp, http: HttpClient) -> None:
     job_id = push(http)
     assert take(http)["job"]["id"] == job_id
