@@ -213,10 +213,15 @@ class FaultyWorld(World):
     def _damage_record(self, text: bytes) -> None:
         """Flip a bit in a record of a log, or in its copy, in a segment that is sealed.
 
-        A sector that is lost costs all that was written with one call once that is repaired.
+        A sector that is lost costs all that was written with one call once that is repaired. A job
+        may have the same text for its body, and its ledger would not know that it was hit.
         """
+        bodies = {int(job.place) for job in self.boot.yard.jobs.all()}
         for segment in self.boot.journal.segments.values():
-            at = self.disk.files[segment.name].view.find(text) if segment.is_sealed else -1
+            view = self.disk.files[segment.name].view
+            at = view.find(text) if segment.is_sealed else -1
+            while at >= 0 and int(segment.number) << 32 | at in bodies:
+                at = view.find(text, at + 1)
             if at >= 0:
                 self._hit(segment.name, at, is_flip=True)
                 return
