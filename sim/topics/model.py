@@ -205,6 +205,8 @@ class TopicsModel(Topics):
             given = ask.fields.get("config", {})
             assert isinstance(given, dict)
             config = Config(given)
+            if config.letters in self.queues:
+                raise Refusal(409, "topic_exists_incompatible")
             if config.is_too_large(len(contents), sum(one.size() for one in contents)):
                 raise Refusal(400, "record_too_large")
             self._open(name, config)
