@@ -11,13 +11,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.yard import Yard
+from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
+from jobyard.journal.reply_gate import Gate
+from jobyard.protocols.session import Entrance, Peer, Session
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
-from jobyard.sessions.session import Entrance, Peer, Session
 
 CONNECTIONS_MAX: Final = 1000
 INSERTED: Final = b"INSERTED 1234567\r\n"

@@ -11,7 +11,7 @@ from httptools import HttpRequestParser
 from mypy_extensions import i64
 
 from bench.echo import Echo, serve
-from jobyard.sessions.session import Entrance, Peer, Session
+from jobyard.protocols.session import Entrance, Peer, Session
 
 BODY: Final = (
     b'{"topic":"bench","first_seq":1234567,"last_seq":1234567,"seqs":[1234567],"head_seq":1234567,'

@@ -31,7 +31,7 @@ try:
     from jobyard.build import kind
     build = kind()
 except ImportError:
-    import jobyard.engine.yard as yard
+    import jobyard.engine.state.yard as yard
     build = "compiled" if yard.__file__.endswith(".so") else "plain"
 print(json.dumps({"version": getattr(jobyard, "__version__", "?"), "build": build}))
 """

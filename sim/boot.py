@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.compaction import Compactor
-from jobyard.engine.replay import open_yard
-from jobyard.engine.yard import Yard
+from jobyard.engine.recovery.compaction import Compactor
+from jobyard.engine.recovery.replay import open_yard
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
-from jobyard.sessions.beanstalk.door import BeanstalkDoor, Facts
-from sim.statistics import INSTANCE, PID
+from jobyard.journal.reply_gate import Gate
+from jobyard.protocols.beanstalk.door import BeanstalkDoor, Facts
+from sim.beanstalk.statistics import INSTANCE, PID
 from sim.workload import JOB_SIZE_MAX, Swarm
 
 if TYPE_CHECKING:
-    from jobyard.sessions.session import Peer
+    from jobyard.protocols.session import Peer
     from sim.storage import VirtualDisk
 
 # Class os: what was written is synced no later than this.

@@ -162,12 +162,12 @@ BUGS: Final[dict[str, Bug]] = {
         _DAMAGE | _CRASH,
         (
             Change(
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 "if crc32(view[summed:end], crc) != head.crc:",
                 "if crc32(view[summed:end], crc) < 0:",
             ),
             Change(
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 "head.records_size) < 0:\n",
                 "head.records_size) < 1 << 40:\n",
             ),
@@ -178,7 +178,7 @@ BUGS: Final[dict[str, Bug]] = {
         _DAMAGE,
         (
             Change(
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 "return len(data) == head.part2_size and crc32(data) == head.part2_crc",
                 "return len(data) == head.part2_size",
             ),
@@ -200,7 +200,7 @@ BUGS: Final[dict[str, Bug]] = {
         _DAMAGE | _CRASH,
         (
             Change(
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 "if head.segment != self.segment.number or head.part1_size < 0",
                 "if head.part1_size < 0",
             ),
@@ -211,7 +211,7 @@ BUGS: Final[dict[str, Bug]] = {
         _RESTART | _CRASH,
         (
             Change(
-                "jobyard.journal.recovery",
+                "jobyard.journal.recovery.scan",
                 "            if number > expected:\n                break\n",
                 "            if number > expected:\n                expected = number\n",
             ),
@@ -222,7 +222,7 @@ BUGS: Final[dict[str, Bug]] = {
         _RESTART | _CRASH,
         (
             Change(
-                "jobyard.journal.recovery",
+                "jobyard.journal.recovery.scan",
                 "if number > self.durable:\n                start = min(start, offset)",
                 "if number < 0:\n                start = min(start, offset)",
             ),
@@ -245,7 +245,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"reply"}),
         (
             Change(
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "if lease is None or lease.book is not book:",
                 "if lease is None:",
             ),
@@ -256,12 +256,12 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"ids"}),
         (
             Change(
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "        journal.next_id = max(journal.next_id, head.next_id)\n",
                 "",
             ),
             Change(
-                "jobyard.journal.recovery",
+                "jobyard.journal.recovery.scan",
                 "        journal.next_id = max(journal.next_id, self.next_id)\n",
                 "",
             ),
@@ -272,12 +272,12 @@ BUGS: Final[dict[str, Bug]] = {
         _RESTART | _CRASH,
         (
             Change(
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "        self._after = self._journal.open_number - 1\n",
                 "        self._after = 0\n",
             ),
             Change(
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "        self._after = self._journal.open_number\n",
                 "        self._after = 0\n",
             ),
@@ -288,7 +288,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"live bytes"}) | _RESTART,
         (
             Change(
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "saved.add_kill(read_i64_le(data, pos + 8), base)",
                 "pass",
             ),
@@ -299,7 +299,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"history"}),
         (
             Change(
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "    journal.record_base = replay.next_record\n",
                 "",
             ),
@@ -310,7 +310,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"history"}),
         (
             Change(
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "            saved.add_name(past)\n",
                 "            pass\n",
             ),
@@ -321,7 +321,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"history"}),
         (
             Change(
-                "jobyard.journal.history",
+                "jobyard.journal.history.window",
                 "        self._next_hots.append(self._next_hot_sealed)\n",
                 "        self._next_hots.append(self._next_hot_sealed)\n"
                 "        self.next_durable = next_record\n"
@@ -332,14 +332,14 @@ BUGS: Final[dict[str, Bug]] = {
     "state-dropped": Bug(
         "compaction forgets what happened to jobs since they were put",
         frozenset({"live bytes"}) | _RESTART,
-        (Change("jobyard.engine.compaction", "            saved.add_state(job)\n", ""),),
+        (Change("jobyard.engine.recovery.compaction", "            saved.add_state(job)\n", ""),),
     ),
     "counter-drift": Bug(
         "an urgent job that leaves is still counted",
         frozenset({"counters"}),
         (
             Change(
-                "jobyard.engine.yard",
+                "jobyard.engine.state.yard",
                 "            self.urgent_count -= 1\n",
                 "            self.urgent_count -= 0\n",
             ),
@@ -350,7 +350,7 @@ BUGS: Final[dict[str, Bug]] = {
         _RESTART | {"live bytes"},
         (
             Change(
-                "jobyard.journal.record",
+                "jobyard.journal.format.record",
                 "    write_i64_le(out, end.rank)\n",
                 "    write_i64_le(out, job.rank)\n",
             ),
@@ -361,7 +361,7 @@ BUGS: Final[dict[str, Bug]] = {
         _RESTART,
         (
             Change(
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "self._now_ms + min(left, asked_ms)",
                 "self._now_ms + left",
             ),
@@ -372,7 +372,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"counters", "waiters", "reply"}),
         (
             Change(
-                "jobyard.engine.tick",
+                "jobyard.engine.jobs.tick",
                 "_rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)",
                 "_rearm(yard, book, book.soonest_ms(), is_needed=False)",
             ),
@@ -383,7 +383,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"reply", "waiters"}),
         (
             Change(
-                "jobyard.engine.take",
+                "jobyard.engine.jobs.take",
                 "        link = queue.first_link\n",
                 "        link = queue.last_link\n",
             ),
@@ -394,7 +394,7 @@ BUGS: Final[dict[str, Bug]] = {
         _ANSWER,
         (
             Change(
-                "jobyard.sessions.beanstalk.session",
+                "jobyard.protocols.beanstalk.session",
                 "out.write(CRLF)\n        self.narrow(before, job.batch)\n\n    def _f",
                 "out.write(CRLF)\n        self.narrow(before, 0)\n\n    def _f",
             ),
@@ -405,7 +405,7 @@ BUGS: Final[dict[str, Bug]] = {
         _ANSWER,
         (
             Change(
-                "jobyard.sessions.beanstalk.session",
+                "jobyard.protocols.beanstalk.session",
                 "        self.narrow(len(self.out) - len(answer), self.journal.appended)\n",
                 "        self.narrow(len(self.out) - len(answer), 0)\n",
             ),
@@ -450,7 +450,7 @@ BUGS: Final[dict[str, Bug]] = {
         _CRASH | _RESTART,
         (
             Change(
-                "jobyard.journal.recovery",
+                "jobyard.journal.recovery.scan",
                 "start = tail.end - SEAL_SIZE if tail.is_sealed else tail.end",
                 "start = tail.end",
             ),
@@ -461,7 +461,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"compaction"}),
         (
             Change(
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "            if self._left and self._must_stay(segment):\n",
                 "            if self._left:\n",
             ),
@@ -472,7 +472,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"silent damage"}),
         (
             Change(
-                "jobyard.sessions.bunqueue.shape",
+                "jobyard.protocols.bunqueue.job_fields",
                 '        more["corrupt"] = True\n',
                 "        pass\n",
             ),
@@ -483,7 +483,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"full disk"}),
         (
             Change(
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "    is_kept = _is_kept(job, keep)\n",
                 "    is_kept = _is_kept(job, keep) and not yard.journal.is_full\n",
             ),
@@ -494,7 +494,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"full disk"}),
         (
             Change(
-                "jobyard.engine.kept",
+                "jobyard.engine.jobs.durable_leases",
                 "    yard.note(lease.job, fields.done(), is_needed=True)\n",
                 "    if not yard.journal.is_full:\n"
                 "        yard.note(lease.job, fields.done(), is_needed=True)\n",
@@ -518,7 +518,7 @@ BUGS: Final[dict[str, Bug]] = {
         _CRASH | _RESTART,
         (
             Change(
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "            queue.endings = max(queue.endings - 1, ending)\n"
                 "            self._yard.rest(job, end.state, ending, ended_ms)\n",
                 "            assert queue.endings > 0\n",

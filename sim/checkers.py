@@ -9,26 +9,26 @@ from random import Random
 from typing import Final
 from zlib import crc32
 
-from jobyard.engine.lists import ALL_STATES, jobs_in
-from jobyard.engine.replay import open_yard, replay_all
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
+from jobyard.engine.recovery.replay import open_yard, replay_all
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.journal.ledger import entry_bytes, queue_bytes
+from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
+from jobyard.model.details import DAMAGED
 from jobyard.model.entry import WRITE
-from jobyard.model.extra import DAMAGED
-from jobyard.model.heap import Heap
+from jobyard.model.index.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
-from jobyard.sessions.beanstalk.door import BeanstalkDoor
-from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.session import Peer
+from jobyard.protocols.beanstalk.door import BeanstalkDoor
+from jobyard.protocols.beanstalk.session import BeanstalkSession
+from jobyard.protocols.session import Peer
+from sim.beanstalk.memory import DEAD, DELAYED, OVER, READY, Memory
+from sim.beanstalk.model import Model
+from sim.beanstalk.statistics import URGENT, standing
 from sim.boot import FixedFacts
-from sim.memory import DEAD, DELAYED, OVER, READY, Memory
-from sim.model import Model
 from sim.state import ModelJob, Tube, Violation
-from sim.statistics import URGENT, standing
 from sim.storage import VirtualDisk
 from sim.workload import Swarm
 

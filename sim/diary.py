@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.events import has_history, read_history
+from jobyard.engine.state.history import has_history, read_history
 from sim.state import Violation
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
-    from jobyard.model.history import HistoryRow
+    from jobyard.engine.state.yard import Yard
+    from jobyard.model.topic.history_row import HistoryRow
 
 Row = tuple[str, str, int, str, int]
 

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.repair import repair_storage
+from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged, StorageFailed
-from jobyard.journal.segment import HOT
+from jobyard.journal.format.segment import HOT
 from sim import checkers
 from sim.state import Violation
 from sim.storage import NEVER, SECTOR, Stopped
@@ -23,7 +23,7 @@ from sim.storage import NEVER, SECTOR, Stopped
 if TYPE_CHECKING:
     from random import Random
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from sim.storage import VirtualDisk
     from sim.workload import Swarm
 

@@ -12,7 +12,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         frozenset({"JournalDamaged"}),
         (
             (
-                "jobyard.journal.recovery",
+                "jobyard.journal.recovery.scan",
                 "if self._is_only_begun(segment):",
                 "if segment.number < 0:",
             ),
@@ -24,7 +24,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         _REPAIR,
         (
             (
-                "jobyard.journal.salvage",
+                "jobyard.journal.repair.salvage",
                 "    fresh = name + REPAIRED_TAIL\n",
                 (
                     "    fresh = name + REPAIRED_TAIL\n"
@@ -34,7 +34,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
                 ),
             ),
             (
-                "jobyard.journal.salvage",
+                "jobyard.journal.repair.salvage",
                 "salvage.source = name if name in names else _last_aside(names, name)",
                 "salvage.source = name if name in names else ''",
             ),
@@ -46,7 +46,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         _REPAIR,
         (
             (
-                "jobyard.journal.salvage",
+                "jobyard.journal.repair.salvage",
                 "salvage.source = name if name in names else _last_aside(names, name)",
                 "salvage.source = name if name in names else ''",
             ),
@@ -73,7 +73,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         frozenset({"read error", "repair"}),
         (
             (
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 (
                     "        except ReadFailed:\n            self._note_failure(offset, size)\n"
                     '            return b""\n'
@@ -92,7 +92,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         _REPAIR | {"AssertionError", "KeyError", "IndexError", "ValueError", "OverflowError"},
         (
             (
-                "jobyard.journal.reader",
+                "jobyard.journal.recovery.reader",
                 "head.records_size) < 0:\n",
                 "head.records_size) < 1 << 40:\n",
             ),
@@ -102,7 +102,13 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
     "bit-not-corrected": (
         "a repair gives up a sector with a single flipped bit",
         _REPAIR,
-        (("jobyard.journal.wreck", "right = corrected(data[at:stop], known)", "right = None"),),
+        (
+            (
+                "jobyard.journal.repair.damaged_batch",
+                "right = corrected(data[at:stop], known)",
+                "right = None",
+            ),
+        ),
         "World",
     ),
     "options-not-filled": (
@@ -110,7 +116,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         _REPAIR,
         (
             (
-                "jobyard.engine.gaps",
+                "jobyard.engine.recovery.gaps",
                 "        if self.is_filled:\n",
                 "        if self.is_filled and not self.policies:\n",
             ),

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from jobyard.journal.gate import Outbox, Sink
-from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.session import Entrance, Peer
+from jobyard.journal.reply_gate import Outbox, Sink
+from jobyard.protocols.beanstalk.session import BeanstalkSession
+from jobyard.protocols.session import Entrance, Peer
 from sim.boot import Boot
 from sim.state import Client, Violation
 from sim.workload import Command

@@ -5,7 +5,7 @@ No behaviour but the bookkeeping of each by itself; what commands do to them is 
 
 from typing import Final
 
-from sim.memory import READY, Entry
+from sim.beanstalk.memory import READY, Entry
 from sim.workload import Command
 
 FOREVER: Final = 1 << 61

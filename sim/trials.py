@@ -8,32 +8,32 @@ away: jobs are put, the disk is filled or a bit of it flipped, and what was prom
 from random import Random
 from typing import Final
 
-from jobyard.engine.claim_setup import open_topic_queue
-from jobyard.engine.claims import Record, claim, node_book, produce
-from jobyard.engine.compaction import Compactor
-from jobyard.engine.end import KEEP_AS_ASKED, complete
-from jobyard.engine.kept import kept_of
-from jobyard.engine.move import remove
-from jobyard.engine.put import Wish, enter, make_room, put, room_for
-from jobyard.engine.queues import open_queue
-from jobyard.engine.replay import open_yard
-from jobyard.engine.take import take
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.durable_leases import kept_of
+from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete
+from jobyard.engine.jobs.move import remove
+from jobyard.engine.jobs.put import Wish, enter, make_room, put, room_for
+from jobyard.engine.jobs.queues import open_queue
+from jobyard.engine.jobs.take import take
+from jobyard.engine.recovery.compaction import Compactor
+from jobyard.engine.recovery.replay import open_yard
+from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.topic_queue import Record, claim, node_book, produce
+from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.errors import BodyDamaged, StorageFull, YardFull
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.model.extra import RESULT_LOST
+from jobyard.model.details import RESULT_LOST
 from jobyard.model.job import BEANSTALK, BUNQUEUE, DONE, MSGPACK, RAW, Job
 from jobyard.model.queue import Lease, Queue, Terms
-from jobyard.model.topic import QUEUE, TopicConfig
-from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
-from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.bunqueue.door import BunqueueDoor
-from jobyard.sessions.bunqueue.shape import job_value
-from jobyard.sessions.glidemq.projection_job import data_of
-from jobyard.sessions.session import Peer
-from jobyard.wire.msgpack import decode
-from jobyard.wire.msgpack_write import encode
+from jobyard.model.topic.config import QUEUE, TopicConfig
+from jobyard.protocols.beanstalk.door import TERMS, BeanstalkDoor
+from jobyard.protocols.beanstalk.session import BeanstalkSession
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.job_fields import job_value
+from jobyard.protocols.glidemq.keyspace.views.job import data_of
+from jobyard.protocols.session import Peer
+from jobyard.wire.msgpack.forms import decode
+from jobyard.wire.msgpack.write import encode
 from sim.boot import FixedFacts
 from sim.bunqueue.boot import Stillness
 from sim.state import Violation

@@ -12,16 +12,16 @@ from random import Random
 from typing import Final
 from zlib import crc32
 
-from jobyard.engine.tick import tick
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, ReadFailed, StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
 from sim import checkers, workload
+from sim.beanstalk.model import Model
 from sim.boot import Boot
 from sim.diary import Diary
 from sim.finale import Finale
 from sim.mending import Dump, Trial
-from sim.model import Model
 from sim.network import Connection
 from sim.promises import Promises
 from sim.state import Violation

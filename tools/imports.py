@@ -1,11 +1,12 @@
 """The direction of imports: which room may know which, and who may touch the world.
 
-    model <- wire        model <- journal <- engine <- sessions <- server <- cli
+    model <- wire        model <- journal <- engine <- protocols <- server <- cli
 
-Reads sources as syntax trees and imports nothing it judges. Checks four things: rooms import
-only the rooms below them; the protocols in `sessions` never import each other; modules that
-reach a clock, a disk, a socket, a thread or chance are imported only at the edge; and no modules
-import each other in a circle. Imports for type checking count, except in circles.
+Reads sources as syntax trees and imports nothing it judges. Checks five things: rooms import
+only the rooms below them; folders within a room only the folders below them; the protocols never
+import each other; modules that reach a clock, a disk, a socket, a thread or chance are imported
+only at the edge; and no modules import each other in a circle. Imports for type checking count,
+except in circles and between the folders of a room.
 """
 
 import ast
@@ -17,8 +18,10 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
-_BELOW_SESSIONS: Final = frozenset({"errors", "model", "wire", "journal", "engine"})
-_BELOW_CLI: Final = _BELOW_SESSIONS | {*("sessions", "server", "config", "config_values", "build")}
+_BELOW_PROTOCOLS: Final = frozenset({"errors", "model", "wire", "journal", "engine"})
+_BELOW_CLI: Final = _BELOW_PROTOCOLS | {
+    *("protocols", "server", "config", "config_values", "build")
+}
 # What each room may import besides itself; a room that is not listed may not exist.
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "": frozenset(),
@@ -28,10 +31,10 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "wire": frozenset({"errors", "model"}),
     "journal": frozenset({"errors", "model"}),
     "engine": frozenset({"errors", "model", "journal"}),
-    "sessions": _BELOW_SESSIONS,
+    "protocols": _BELOW_PROTOCOLS,
     "config": frozenset({"errors", "model", "config_values"}),
     "config_values": frozenset(),
-    "server": _BELOW_SESSIONS | {"sessions", "config", "build"},
+    "server": _BELOW_PROTOCOLS | {"protocols", "config", "build"},
     "cli": _BELOW_CLI,
     "__main__": frozenset({"cli"}),
     "client": frozenset({"errors", "model", "wire"}),
@@ -39,7 +42,22 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
 }
 # Outside the package: what each folder of the repository may import of it.
 VISITORS: Final[dict[str, frozenset[str]]] = {
-    "sim": frozenset({"", "errors", "build", "model", "wire", "journal", "engine", "sessions"}),
+    "sim": frozenset({"", "errors", "build", "model", "wire", "journal", "engine", "protocols"}),
+}
+# The folders of a package from the lowest to the highest: each imports only folders below it. Those
+# on one level do not know each other. Modules beside the folders are not bound by this.
+FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "jobyard.wire": (("msgpack",), ("json",), ("arrow", "http", "resp")),
+    "jobyard.journal": (("format",), ("recovery",), ("history",), ("space",), ("repair",)),
+    "jobyard.engine": (("state",), ("logs",), ("jobs",), ("glidemq", "topics"), ("recovery",)),
+    "jobyard.protocols.bunqueue": (("metrics",), ("commands",), ("http",)),
+    "jobyard.protocols.glidemq": (("keyspace",), ("groups",), ("functions",), ("commands",)),
+    "jobyard.protocols.topics": (
+        ("records",),
+        ("queue",),
+        ("admin", "export", "follow"),
+        ("schemas",),
+    ),
 }
 # `http` is not among them: it carries protocols, and knows none.
 PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "topics")
@@ -115,9 +133,9 @@ def room_of(name: str) -> str:
 
 
 def protocol_of(name: str) -> str | None:
-    """The protocol a session module belongs to; None for what all protocols share."""
+    """The protocol a module belongs to; None for what all protocols share."""
     parts = name.split(".")
-    if parts[:2] != ["jobyard", "sessions"] or len(parts) < 3:
+    if parts[:2] != ["jobyard", "protocols"] or len(parts) < 3:
         return None
     return next((p for p in PROTOCOLS if parts[2] == p or parts[2].startswith(p + "_")), None)
 
@@ -143,9 +161,35 @@ def layer_faults(module: Module) -> Iterator[tuple[int, str]]:
             yield line, f"{room or 'the package'} may not import {target}"
 
 
+def folder_faults(module: Module) -> Iterator[tuple[int, str]]:
+    """Imports between the folders of one package that point the wrong way."""
+    for package, levels in FOLDERS.items():
+        own = _folder_in(module.name, package)
+        heights = {folder: height for height, level in enumerate(levels) for folder in level}
+        if own is None:
+            continue
+        if own not in heights:
+            yield 1, f"folder {own!r} of {package} is not in tools/imports.py; say where it stands"
+            continue
+        for target, line, is_for_types in module.imports:
+            other = _folder_in(target, package)
+            if other in (None, own) or other not in heights or is_for_types:
+                continue
+            if heights[other] >= heights[own]:
+                yield line, f"{module.name} may not import {target}: {other} is not below {own}"
+
+
+def _folder_in(name: str, package: str) -> str | None:
+    """The folder of a package that a module lives in; None if it lives beside them or elsewhere."""
+    if not name.startswith(package + "."):
+        return None
+    rest = name[len(package) + 1 :].split(".")
+    return rest[0] if len(rest) > 1 else None
+
+
 def protocol_faults(module: Module) -> Iterator[tuple[int, str]]:
-    """Protocols that know each other, and shared session code that knows one of them."""
-    if room_of(module.name) != "sessions":
+    """Protocols that know each other, and shared code that knows one of them."""
+    if room_of(module.name) != "protocols":
         return
     own = protocol_of(module.name)
     for target, line, _ in module.imports:
@@ -189,7 +233,7 @@ def findings(root: Path) -> list[str]:
     package = load(root / "src" / "jobyard", "jobyard")
     found = []
     for module in package:
-        for rule in (layer_faults, protocol_faults, worldly_faults):
+        for rule in (layer_faults, folder_faults, protocol_faults, worldly_faults):
             found += [_line(root, module, *fault) for fault in rule(module)]
     for folder in VISITORS:
         for module in load(root / folder, folder):

@@ -32,7 +32,7 @@ TEXT_SUFFIXES: Final = frozenset(
 )
 CHARTERED: Final = ("src/", "sim/", "bench/", "tools/", "fuzz/")
 COMPILED: Final = tuple(
-    f"src/jobyard/{room}/" for room in ("model", "wire", "journal", "engine", "sessions")
+    f"src/jobyard/{room}/" for room in ("model", "wire", "journal", "engine", "protocols")
 )
 
 # Spelled so that this file does not contain what it looks for.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.sessions.bunqueue.door import BunqueueDoor, Surroundings
-from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
+from jobyard.protocols.bunqueue.door import BunqueueDoor, Surroundings
+from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
 from sim.boot import Boot
 
 if TYPE_CHECKING:

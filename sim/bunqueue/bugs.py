@@ -18,7 +18,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply"}),
         (
             (
-                "jobyard.sessions.bunqueue.core",
+                "jobyard.protocols.bunqueue.commands.jobs",
                 "    if token_number(session.yard, token) != lease.key:\n",
                 "    if token_number(session.yard, token) == -2:\n",
             ),
@@ -29,7 +29,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"dedup", "state"}) | _RESTART,
         (
             (
-                "jobyard.engine.yard",
+                "jobyard.engine.state.yard",
                 "        self._leave(job)\n        why = end.why\n        if why == RELEASED:\n",
                 (
                     "        self._leave(job)\n        self.names.free_key(job)\n"
@@ -43,7 +43,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "        end.attempts = i64(read_i32_le(data, pos + 48))\n",
                 "        end.attempts = 0\n",
             ),
@@ -54,7 +54,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes", "result"},
         (
             (
-                "jobyard.model.extra",
+                "jobyard.model.details",
                 "    if outcome is not None and outcome.result_size > 0:\n        # The last",
                 "    if outcome is not None and outcome.result_size < 0:\n        # The last",
             ),
@@ -65,7 +65,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"members", "liveness"}) | _RESTART,
         (
             (
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "    if yard.names.dependents:\n        flows.settle(yard, job, result, now_ms)\n",
                 (
                     "    if yard.names.dependents:\n        yard.journal.seal_batch()\n"
@@ -79,7 +79,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"state", "attempts"}),
         (
             (
-                "jobyard.engine.move",
+                "jobyard.engine.jobs.move",
                 "        move.stamp = yard.new_place(job, now_ms)\n        move.attempts = 0\n",
                 "        move.stamp = yard.new_place(job, now_ms)\n",
             ),
@@ -101,7 +101,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"JournalDamaged"},
         (
             (
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "        if journal.is_entry_needed(entry, victim):\n",
                 "        if kind != 1 and journal.is_entry_needed(entry, victim):\n",
             ),
@@ -123,7 +123,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.queues",
+                "jobyard.engine.jobs.queues",
                 "            yard.journal.set_entry(SETTINGS, key, settings.encode())\n",
                 "            pass\n",
             ),
@@ -134,12 +134,12 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply"}),
         (
             (
-                "jobyard.engine.take",
+                "jobyard.engine.jobs.take",
                 "        extra.last_lease = 0\n",
                 "        extra.last_lease += 0\n",
             ),
             (
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "        job.extra.last_lease = 0\n",
                 "        job.extra.last_lease += 0\n",
             ),
@@ -150,7 +150,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply"}),
         (
             (
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "lease.terms.is_token and end.why in (STALLED, LET_GO):",
                 "lease.terms.is_token:",
             ),
@@ -161,7 +161,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "            tally.stalls = read_i32_le(data, at + 64)\n",
                 "",
             ),
@@ -172,7 +172,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"state", "members", "lease"}),
         (
             (
-                "jobyard.engine.flows",
+                "jobyard.engine.jobs.flows",
                 "(is_enough or _is_last(parent, member))",
                 "(is_enough or member is not None)",
             ),
@@ -183,7 +183,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record"}),
         (
             (
-                "jobyard.sessions.bunqueue.session",
+                "jobyard.protocols.bunqueue.session",
                 "            newest = max(newest, lease.job.batch)\n",
                 "",
             ),
@@ -194,7 +194,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "max(self._yard.next_policy, policy.number + 1)",
                 "self._yard.next_policy",
             ),
@@ -205,12 +205,12 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"counters", "state", "dedup"}),
         (
             (
-                "jobyard.sessions.bunqueue.batch",
+                "jobyard.protocols.bunqueue.commands.push_batch",
                 "                    refuse_taken(yard, queue, wish, now_ms)\n",
                 "                    assert now_ms >= 0\n",
             ),
             (
-                "jobyard.sessions.bunqueue.batch",
+                "jobyard.protocols.bunqueue.commands.push_batch",
                 "        job = stand_in(yard, queue, wish, now_ms)\n",
                 (
                     "        refuse_taken(yard, queue, wish, now_ms)\n"
@@ -224,7 +224,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"dedup"},
         (
             (
-                "jobyard.engine.keys",
+                "jobyard.engine.jobs.unique_keys",
                 "        yard.note(owner, news.done(), is_needed=True)\n    else:\n",
                 "    else:\n",
             ),
@@ -235,7 +235,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"state", "counters"},
         (
             (
-                "jobyard.engine.condemn",
+                "jobyard.engine.jobs.obliterate",
                 "        if entry.kind == CONDEMNED and not entry.is_gone:\n",
                 "        if entry.kind == CONDEMNED and entry.is_gone:\n",
             ),
@@ -246,7 +246,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply", "state", "counters", "dedup", "AssertionError()"}) | _RESTART,
         (
             (
-                "jobyard.model.pages",
+                "jobyard.model.index.job_table",
                 "        return None if job is None or job.id < job.queue.gone_before else job\n",
                 "        return job\n",
             ),
@@ -257,7 +257,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply", "state", "counters"}),
         (
             (
-                "jobyard.engine.clearing",
+                "jobyard.engine.jobs.clearing",
                 "job = self._found.pop()\n            done += 1\n            if self._is",
                 (
                     "job = self._found.pop()\n            done += 1\n"

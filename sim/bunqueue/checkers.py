@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.engine.lists import ALL_STATES, jobs_in
-from jobyard.engine.names import glide_key
-from jobyard.model.extra import OPEN
+from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
+from jobyard.engine.state.names import glide_key
+from jobyard.model.details import OPEN
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
-from jobyard.model.lane import lane_of, part_of
-from jobyard.model.shelves import STAGED, Shelves
+from jobyard.model.throttle.ordering_group import lane_of, part_of
+from jobyard.model.throttle.ready_lists import STAGED, Shelves
 from sim.bunqueue.memory import found_by_name
 from sim.checkers import check_heap
 from sim.state import Violation
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.queue import Queue
-    from jobyard.model.rules import Group, Rules
+    from jobyard.model.throttle.settings import Group, Rules
 
 
 def check_indexes(yard: Yard) -> None:

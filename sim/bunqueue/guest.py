@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.journal.gate import Outbox
+from jobyard.journal.reply_gate import Outbox
 from jobyard.model.job import BEANSTALK
-from jobyard.sessions.beanstalk.session import BeanstalkSession
+from jobyard.protocols.beanstalk.session import BeanstalkSession
 from sim.network import Ear, Mouth
 from sim.state import Violation
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from sim.boot import Boot
 
 _WORDS: Final = ("put", "put", "reserve", "reserve", "delete", "delete", "release", "bury", "kick")

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from jobyard.engine.yard import due_stamp
+from jobyard.engine.state.yard import due_stamp
 from jobyard.model.entry import CONDEMNED, POLICY, WRITE
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
-from jobyard.model.rules import DEFAULTS
-from jobyard.model.shelves import STAGED
+from jobyard.model.throttle.ready_lists import STAGED
+from jobyard.model.throttle.settings import DEFAULTS
 from sim.state import Violation
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
-    from jobyard.model.extra import Extra
-    from jobyard.model.glide import GlidePart
+    from jobyard.engine.state.yard import Yard
+    from jobyard.model.details import Extra
+    from jobyard.model.glidemq.fields import GlidePart
     from jobyard.model.job import Job
 
 _DEFAULT_RULES: Final = DEFAULTS.encode()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.sessions.bunqueue.ids import find_job
-from jobyard.wire.msgpack_write import encode
+from jobyard.protocols.bunqueue.ids import find_job
+from jobyard.wire.msgpack.write import encode
 from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock, Told
 from sim.bunqueue.state import BunState
 from sim.state import Violation

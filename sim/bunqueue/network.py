@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.wire.msgpack import decode
-from jobyard.wire.msgpack_write import encode
+from jobyard.wire.msgpack.forms import decode
+from jobyard.wire.msgpack.write import encode
 from sim.network import Line
 from sim.state import Violation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import DELAYED, READY
-from jobyard.wire.msgpack_write import encode
+from jobyard.wire.msgpack.write import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

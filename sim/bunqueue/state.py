@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.model.extra import RESULT_LOST
+from jobyard.model.details import RESULT_LOST
 from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, READY
-from jobyard.wire.msgpack import decode
+from jobyard.wire.msgpack.forms import decode
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job
     from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock
 

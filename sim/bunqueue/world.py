@@ -10,9 +10,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.replay import replay_all
-from jobyard.engine.tick import tick
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed, StorageFull
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal

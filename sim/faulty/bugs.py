@@ -29,7 +29,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         frozenset({"restart"}),
         (
             (
-                "jobyard.engine.kept",
+                "jobyard.engine.jobs.durable_leases",
                 "    yard.note(lease.job, fields.done(), is_needed=True)\n",
                 (
                     "    if not yard.journal.is_full:\n"
@@ -43,7 +43,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         frozenset({"full disk"}),
         (
             (
-                "jobyard.sessions.glidemq.projection_job",
+                "jobyard.protocols.glidemq.keyspace.views.job",
                 "(job.state == DEAD or outcome.reason == RESULT_LOST)",
                 "job.state == DEAD",
             ),
@@ -76,7 +76,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         frozenset({"lost"}),
         (
             (
-                "jobyard.engine.take",
+                "jobyard.engine.jobs.take",
                 "    move = End(job, CORRUPT, DEAD)\n",
                 "    move = End(job, CORRUPT, 5)\n",
             ),
@@ -87,7 +87,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         _ROUTERS,
         (
             (
-                "jobyard.engine.routers",
+                "jobyard.engine.topics.routers",
                 "            elif router.is_behind:\n",
                 "            elif not router.is_behind:\n",
             ),
@@ -98,7 +98,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         _ROUTERS,
         (
             (
-                "jobyard.engine.routers",
+                "jobyard.engine.topics.routers",
                 "    router.cursor = found.last_seq\n",
                 "    router.cursor = found.last_seq - (router.is_behind and most > 1)\n",
             ),
@@ -109,7 +109,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         _ROUTERS,
         (
             (
-                "jobyard.engine.routers",
+                "jobyard.engine.topics.routers",
                 "    for i in range(len(found.rows)):\n        row = found.rows[i]\n        if",
                 (
                     "    for i in range(1 if router.is_late else 0, len(found.rows)):\n"

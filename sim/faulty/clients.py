@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.glide import find as find_glide
-from jobyard.engine.lists import roster_of
+from jobyard.engine.glidemq.add import find as find_glide
+from jobyard.engine.jobs.listing import roster_of
 from sim.faulty.ledger import Entry, Ledger, Stream
 from sim.glidemq.network import Answer as RespAnswer
 from sim.glidemq.network import Error
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job
     from sim.faulty.world import FaultyWorld
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.model.extra import DAMAGED
+from jobyard.model.details import DAMAGED
 from jobyard.model.job import DEAD, DONE
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job
 
 

@@ -12,12 +12,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
-from jobyard.engine.repair import repair_storage
-from jobyard.engine.tick import tick
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged
 from jobyard.journal.batches import FULL_RETRY_MS
-from jobyard.sessions.glidemq.door import GlidemqDoor
-from jobyard.sessions.glidemq.entrance import GlidemqEntrance
+from jobyard.protocols.glidemq.door import GlidemqDoor
+from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from sim.faulty.clients import GlideQueue, TopicsLog, TopicsQueue, follow
 from sim.glidemq.boot import Standstill
 from sim.glidemq.network import RespLine, pack
@@ -32,7 +32,7 @@ from sim.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.sessions.session import Session
+    from jobyard.protocols.session import Session
     from sim.boot import Boot
     from sim.faulty.ledger import Ledger
     from sim.glidemq.network import Answer as RespAnswer

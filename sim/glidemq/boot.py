@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.sessions.glidemq.door import Facts, GlidemqDoor
-from jobyard.sessions.glidemq.entrance import GlidemqEntrance
+from jobyard.protocols.glidemq.door import Facts, GlidemqDoor
+from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from sim.bunqueue.boot import BunBoot
 
 if TYPE_CHECKING:
-    from jobyard.sessions.glidemq.session import GlidemqSession
+    from jobyard.protocols.glidemq.session import GlidemqSession
     from sim.storage import VirtualDisk
     from sim.workload import Swarm
 

@@ -19,7 +19,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record", "restart"}),
         (
             (
-                "jobyard.sessions.glidemq.session",
+                "jobyard.protocols.glidemq.session",
                 (
                     "            self._call_function(command, now_ms)\n"
                     "            return self.journal.appended\n"
@@ -33,7 +33,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"order", "reply"}),
         (
             (
-                "jobyard.engine.take",
+                "jobyard.engine.jobs.take",
                 "            _rename_entry(yard, job, now_ms)\n",
                 "            assert _rename_entry is not None\n",
             ),
@@ -44,7 +44,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _REPLY,
         (
             (
-                "jobyard.engine.glide_end",
+                "jobyard.engine.glidemq.finish",
                 "    return not entry if lease.terms.is_list else entry == entry_of(job)\n",
                 "    return bool(lease)\n",
             ),
@@ -55,7 +55,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"lease", "ordering", "waiters", "reply"}),
         (
             (
-                "jobyard.model.lane",
+                "jobyard.model.throttle.ordering_group",
                 "        return limits.is_sequential() and self.next_to_start() is not job\n",
                 "        return limits.capacity < 0\n",
             ),
@@ -66,7 +66,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"lanes", "ordering", "lease"}),
         (
             (
-                "jobyard.engine.yard",
+                "jobyard.engine.state.yard",
                 (
                     "            self.arm(job.queue, job.due_ms)\n"
                     "            if job.extra is not None:\n"
@@ -75,7 +75,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
                 "            self.arm(job.queue, job.due_ms)\n",
             ),
             (
-                "jobyard.engine.yard",
+                "jobyard.engine.state.yard",
                 "            self.delayed_count -= 1\n        else:\n",
                 "            self.delayed_count -= 1\n            return\n        else:\n",
             ),
@@ -86,7 +86,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "        job.shelf = u8(_shelf_at(data, pos))\n",
                 "        job.shelf = u8(0)\n",
             ),
@@ -97,7 +97,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"state", "reply", "waiters", "members"}),
         (
             (
-                "jobyard.engine.flows",
+                "jobyard.engine.jobs.flows",
                 "    return others == (1 if member.state == OPEN else 0)\n",
                 "    return others >= 0\n",
             ),
@@ -108,7 +108,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.flows",
+                "jobyard.engine.jobs.flows",
                 (
                     "        yard.note(parent, fields.done(), is_needed=True)\n"
                     "    yard.names.stop_waiting(parent, member.child_id)\n"
@@ -125,7 +125,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.side",
+                "jobyard.engine.glidemq.stored_values",
                 "        _note(yard, key, tag + field, value)\n",
                 "        assert tag\n",
             ),
@@ -136,7 +136,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.side",
+                "jobyard.engine.glidemq.stored_values",
                 "    is_noted = yard.journal.is_on and expires_ms - now_ms > VOLATILE_MS\n",
                 "    is_noted = yard.journal.is_on\n",
             ),
@@ -147,7 +147,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"lease"}),
         (
             (
-                "jobyard.engine.gates",
+                "jobyard.engine.state.admission",
                 (
                     "    if not is_open(queue, rules, now_ms):\n        return None\n"
                     "    ready = queue.ready.items\n"
@@ -161,7 +161,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _REPLY,
         (
             (
-                "jobyard.engine.end",
+                "jobyard.engine.jobs.finish",
                 "    return attempts >= max(limit, 1) if job.family == GLIDE",
                 "    return attempts > max(limit, 1) if job.family == GLIDE",
             ),
@@ -172,7 +172,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply"}),
         (
             (
-                "jobyard.sessions.glidemq.projection_writes",
+                "jobyard.protocols.glidemq.keyspace.views.writes",
                 "        beat(job, now_ms)\n",
                 "        assert beat is not None\n",
             ),
@@ -183,7 +183,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"lease", "reply", "state"}),
         (
             (
-                "jobyard.engine.move",
+                "jobyard.engine.jobs.move",
                 "            lay_expired(yard, job, now_ms)\n",
                 "            assert lay_expired is not None\n",
             ),
@@ -194,7 +194,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"body", "live bytes"},
         (
             (
-                "jobyard.engine.move",
+                "jobyard.engine.jobs.move",
                 "        journal.append_body(job, body)\n",
                 "        job.size = len(body)\n",
             ),
@@ -205,7 +205,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"pieces"}),
         (
             (
-                "jobyard.sessions.glidemq.session",
+                "jobyard.protocols.glidemq.session",
                 "            self.journal.make_room(room_of(self.door.yard, queued))\n",
                 "            pass\n",
             ),
@@ -216,7 +216,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"order", "reply"}),
         (
             (
-                "jobyard.engine.glide_move",
+                "jobyard.engine.glidemq.move",
                 "            best = staged[0]\n",
                 "            best = staged[-1]\n",
             ),
@@ -227,7 +227,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.sessions.glidemq.projection_writes",
+                "jobyard.protocols.glidemq.keyspace.views.writes",
                 "    if is_noted or part is not None:\n        yard.note(job, news.done())\n",
                 "    if is_noted or part is not None:\n        yard.apply_news(job, news.done())\n",
             ),
@@ -238,7 +238,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply", "ids", "names"}),
         (
             (
-                "jobyard.engine.glide",
+                "jobyard.engine.glidemq.add",
                 "(adding.is_taken or find(yard, queue, chosen) is not None):\n",
                 "(adding.is_taken or find(yard, queue, adding.name) is not None):\n",
             ),

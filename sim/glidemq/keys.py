@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from jobyard.model.glidemq.stored_values import HASH, LIST, STRING
 from jobyard.model.job import DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.shelves import PROMOTED, STACK, STREAM
-from jobyard.model.side import HASH, LIST, STRING
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STREAM
 from sim.glidemq.network import Answer, Error
 from sim.glidemq.nouns import NEVER, Ask, GlideJob
 from sim.glidemq.state import GlideState
@@ -20,7 +20,7 @@ from sim.state import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
 
 PRIORITY_SHIFT: Final = 42
 # Commands that may be refused for how things stand.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.limits import NEVER_MS
-from jobyard.sessions.glidemq.session import GlidemqSession
+from jobyard.protocols.glidemq.session import GlidemqSession
 from sim.bunqueue.memory import Snapshot
 from sim.glidemq.network import Reader, pack
 from sim.glidemq.words import key, keys_of
@@ -18,8 +18,8 @@ from sim.network import Ear
 from sim.state import Violation
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
-    from jobyard.model.side import SideKey
+    from jobyard.engine.state.yard import Yard
+    from jobyard.model.glidemq.stored_values import SideKey
     from sim.glidemq.boot import GlideBoot
     from sim.glidemq.model import GlideModel
     from sim.glidemq.network import Answer

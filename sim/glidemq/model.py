@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-from jobyard.engine.glide import find as find_job
+from jobyard.engine.glidemq.add import find as find_job
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
 from sim.glidemq.keys import GlideKeys
 from sim.glidemq.network import Answer, Error
 from sim.glidemq.nouns import Ask, GlideJob, Wish

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.shelves import STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import STACK, STAGED, STREAM
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job

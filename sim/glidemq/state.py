@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.names import glide_key
+from jobyard.engine.state.names import glide_key
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
-from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
 from sim.glidemq.nouns import STAMP_SHIFT, Ask, GlideJob, Held
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job
 
 # How long the yard leaves a job to workers to promote, and one that runs to its worker.

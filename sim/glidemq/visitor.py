@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobyard.model.job import DEAD, READY
-from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM
-from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
+from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from sim.network import Line
 from sim.state import Violation
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from jobyard.journal.segment import BatchHead
+from jobyard.journal.format.segment import BatchHead
 from jobyard.model.job import BLOCKED, LEASED
-from jobyard.sessions.glidemq.session import GlidemqSession
+from jobyard.protocols.glidemq.session import GlidemqSession
 from sim import checkers
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.glidemq.boot import GlideBoot
@@ -29,7 +29,7 @@ from sim.state import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from sim.bunqueue.memory import Snapshot
     from sim.bunqueue.network import BunConnection
     from sim.bunqueue.nouns import Ask as BunAsk

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.sessions.bunqueue.http import BunqueueArea
-from jobyard.sessions.bunqueue.http import install as install_bunqueue
-from jobyard.sessions.http.door import HttpDoor, Stopwatch
-from jobyard.sessions.http.entrance import HttpEntrance
-from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.topics.door import TopicsDoor
-from jobyard.sessions.topics.table import install as install_topics
+from jobyard.protocols.bunqueue.http.api import BunqueueArea
+from jobyard.protocols.bunqueue.http.api import install as install_bunqueue
+from jobyard.protocols.http.door import HttpDoor, Stopwatch
+from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.http.routes import Routes
+from jobyard.protocols.topics.door import TopicsDoor
+from jobyard.protocols.topics.routes import install as install_topics
 from sim.bunqueue.boot import BunBoot
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.logs",
+                "jobyard.engine.logs.logs",
                 "        _reserve(yard, log, seq_after, len(items.seqs))\n",
                 "        pass\n",
             ),
@@ -29,7 +29,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.replay",
+                "jobyard.engine.recovery.replay",
                 "        journal.append_head(log)\n",
                 "        assert log.number > 0\n",
             ),
@@ -40,7 +40,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.log_replay",
+                "jobyard.engine.recovery.log_replay",
                 "        log.keys[rows.key] = key\n",
                 "        ledger.forget_key(key)\n",
             ),
@@ -51,7 +51,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.claim_setup",
+                "jobyard.engine.topics.topic_setup",
                 "        journal.set_entry(WRITE, _write_key(queue, key), out.getvalue())\n",
                 "        assert out.getvalue()\n",
             ),
@@ -62,7 +62,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.log_replay",
+                "jobyard.engine.recovery.log_replay",
                 "log.erased_floor = max(log.erased_floor, read_i64_le(data, pos + 48))",
                 "log.erased_floor = max(log.erased_floor, 1)",
             ),
@@ -73,7 +73,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.log_erase",
+                "jobyard.engine.logs.erase",
                 "    yard.journal.append_erased(log, records)\n",
                 "",
             ),
@@ -84,7 +84,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes"},
         (
             (
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "                saved.add_erased(erased)\n",
                 "                pass\n",
             ),
@@ -95,7 +95,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART | {"live bytes", "KeyError"},
         (
             (
-                "jobyard.engine.compaction",
+                "jobyard.engine.recovery.compaction",
                 "                saved.add_head(log)\n",
                 "                pass\n",
             ),
@@ -104,14 +104,14 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
     "key-dropped": (
         "compaction saves the records of a write and forgets its key",
         _RESTART | {"live bytes"},
-        (("jobyard.engine.compaction", "            keyed.key = rows.key\n", ""),),
+        (("jobyard.engine.recovery.compaction", "            keyed.key = rows.key\n", ""),),
     ),
     "older-log-wins": (
         "of two logs of one name a restart brings back the one that was dropped",
         _RESTART,
         (
             (
-                "jobyard.engine.log_replay",
+                "jobyard.engine.recovery.log_replay",
                 "(known is None or known.number < log.number)",
                 "(known is None or known.number > log.number)",
             ),
@@ -122,7 +122,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply"}),
         (
             (
-                "jobyard.engine.claims",
+                "jobyard.engine.topics.topic_queue",
                 'lease_ids[each] not in ("", lease_name(yard, lease))',
                 'lease_ids[each] == "never"',
             ),
@@ -131,14 +131,14 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
     "node-unchecked": (
         "a node may end the leases of others",
         frozenset({"reply"}),
-        (("jobyard.engine.claims", "            or lease.terms.label != node\n", ""),),
+        (("jobyard.engine.topics.topic_queue", "            or lease.terms.label != node\n", ""),),
     ),
     "nack-without-delay": (
         "a job that is given back for later is there at once",
         frozenset({"reply", "state", "counters"}),
         (
             (
-                "jobyard.engine.claims",
+                "jobyard.engine.topics.topic_queue",
                 "release(yard, job, job.rank, max(delay_ms, 0), now_ms)",
                 "release(yard, job, job.rank, 0, now_ms)",
             ),
@@ -149,7 +149,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.yard",
+                "jobyard.engine.state.yard",
                 "        job.deliveries += 1\n",
                 "        job.deliveries += 0 if lease is None else 1\n",
             ),
@@ -160,7 +160,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.put",
+                "jobyard.engine.jobs.put",
                 "victims[-1].key + 1)\n    remember_floors(yard, queue)\n",
                 "victims[-1].key + 1)\n",
             ),
@@ -171,7 +171,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.put",
+                "jobyard.engine.jobs.put",
                 "is_due = i64(queue.segment) != journal.hot.number",
                 "is_due = i64(queue.segment) < 0",
             ),
@@ -182,7 +182,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.routers",
+                "jobyard.engine.topics.routers",
                 "    router.is_behind = True\n    _is_remembered(yard, router)\n",
                 "    router.is_behind = True\n",
             ),
@@ -193,7 +193,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply", "state"}),
         (
             (
-                "jobyard.model.router",
+                "jobyard.model.topic.router",
                 "return tag.startswith(self.tag) if self.is_prefix else tag == self.tag",
                 'return tag != "z"',
             ),
@@ -204,7 +204,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"waiters"}),
         (
             (
-                "jobyard.engine.logs",
+                "jobyard.engine.logs.logs",
                 "        trim(yard, log, now_ms)\n    _tell(log)\n    if len(items.seqs)",
                 "        trim(yard, log, now_ms)\n    if len(items.seqs)",
             ),
@@ -215,7 +215,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"ttl"}),
         (
             (
-                "jobyard.engine.logs",
+                "jobyard.engine.logs.logs",
                 "        set_alarm(self._yard, self._log, now_ms)\n",
                 "",
             ),
@@ -226,7 +226,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record", "restart"}),
         (
             (
-                "jobyard.sessions.topics.pages",
+                "jobyard.protocols.topics.records.pages",
                 "    call.await_batch(page.batch, is_synced=page.is_synced)\n",
                 "    call.await_batch(0, is_synced=page.is_synced)\n",
             ),
@@ -237,7 +237,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record", "restart"}),
         (
             (
-                "jobyard.sessions.http.session",
+                "jobyard.protocols.http.session",
                 "        self.enough = -1\n        call.answer(refused.status",
                 "        self.enough = 0\n        call.answer(refused.status",
             ),
@@ -248,7 +248,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"answer before its record", "restart"}),
         (
             (
-                "jobyard.sessions.http.call",
+                "jobyard.protocols.http.call",
                 "            session.await_synced(number)\n",
                 "            assert number >= 0\n",
             ),
@@ -259,7 +259,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         frozenset({"reply", "state"}) | _RESTART,
         (
             (
-                "jobyard.engine.claims",
+                "jobyard.engine.topics.topic_queue",
                 "    erase_seqs(yard, log, [int(seq)])\n",
                 "    assert log.count > 0\n",
             ),

@@ -10,7 +10,7 @@ from sim.state import Violation
 from sim.topics.memory import jobs_of
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from sim.topics.model import TopicsModel
     from sim.topics.nouns import Job
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from jobyard.engine.log_text import texts_between
+from jobyard.engine.logs.text import texts_between
 from jobyard.model.job import DELAYED, TOPICS
 from sim.state import Violation
 from sim.topics.logs import Log
@@ -17,10 +17,10 @@ from sim.topics.nouns import Config, Content, Job, Router, Row, Told, Write, com
 from sim.topics.queues import Queue
 
 if TYPE_CHECKING:
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job as YardJob
-    from jobyard.model.log import LogTopic
     from jobyard.model.queue import Queue as YardQueue
+    from jobyard.model.topic.log import LogTopic
     from sim.topics.model import TopicsModel
 
 Facts = dict[str, object]

@@ -19,7 +19,7 @@ from sim.topics.queues import Queue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
 
 RETRY_MS: Final = 1000
 PUT_OFF_MS: Final = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.tasks import FIRST_UNITS, UNITS_PER_TURN
+from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN
 from sim.bunqueue.memory import Snapshot
 from sim.bunqueue.world import BunFinale, BunWorld
 from sim.state import Violation
@@ -25,7 +25,7 @@ from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jobyard.engine.yard import Yard
+    from jobyard.engine.state.yard import Yard
     from sim.boot import Boot
     from sim.bunqueue.network import BunConnection
     from sim.bunqueue.nouns import Ask as BunAsk

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from jobyard.sessions.beanstalk.words import WORDS as COMMANDS
+from jobyard.protocols.beanstalk.commands import WORDS as COMMANDS
 from tests.support.hostile import WORDS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from jobyard.sessions.bunqueue.commands import COMMANDS
+from jobyard.protocols.bunqueue.commands.table import COMMANDS
 from tests.support.bare_doors import BareDoors
 from tests.support.bunqueue_templates import TEMPLATES
 from tests.support.hostile import (

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from jobyard.sessions.bunqueue.http_table import ROWS
+from jobyard.protocols.bunqueue.http.routes import ROWS
 from tests.support.bare_doors import BareDoors
 from tests.support.bare_topics import Caller
 from tests.support.bunqueue_templates import TEMPLATES

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from jobyard.errors import StartRefused
-from jobyard.journal.segment import SEGMENT_HEADER_SIZE, Segment, segment_name, segment_number
-from jobyard.server.data import EXIT_DAMAGED, check, repair
+from jobyard.journal.format.segment import (
+    SEGMENT_HEADER_SIZE,
+    Segment,
+    segment_name,
+    segment_number,
+)
+from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_promises import newer_format
 from tests.support.memory_storage import MemoryStorage

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from jobyard.engine.yard import Yard
-from jobyard.journal.gate import Gate, Outbox
+from jobyard.engine.state.yard import Yard
+from jobyard.journal.reply_gate import Gate, Outbox
+from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
+from jobyard.protocols.bunqueue.ids import find_job
+from jobyard.protocols.session import Entrance, Peer
 from jobyard.server.committer import OS, Committer
-from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
-from jobyard.sessions.bunqueue.ids import find_job
-from jobyard.sessions.session import Entrance, Peer
 from tests.support.bare_topics import BareTopics
 from tests.support.bunqueue import frame, pack, unpack
 from tests.support.committers import HandWorker, SlowStorage

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobyard.engine.move import remove
+from jobyard.engine.jobs.move import remove
 from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
 from tests.support.random_run import RandomRun
 from tests.support.yards import OpenYard, Snapshot, recount, snapshot

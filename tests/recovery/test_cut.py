@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from jobyard.engine.replay import replay_all
-from jobyard.engine.yard import Yard
+from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.format.segment import Segment
 from jobyard.journal.journal import Journal
-from jobyard.journal.reader import Reader
-from jobyard.journal.segment import Segment
+from jobyard.journal.recovery.reader import Reader
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import BUDGET, OpenYard, Snapshot, recount, snapshot
 

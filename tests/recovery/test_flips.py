@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
-from jobyard.engine.repair import repair_storage
-from jobyard.engine.replay import replay_all
-from jobyard.engine.take import take_job
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.take import take_job
+from jobyard.engine.recovery.repair import repair_storage
+from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, NotFound
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.format.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.model.job import DEAD
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_run import RandomRun
 from tests.support.yards import OpenYard, Snapshot, recount, snapshot

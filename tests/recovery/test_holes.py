@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from jobyard.engine.move import remove, set_body
-from jobyard.engine.repair import repair_storage
-from jobyard.journal.segment import SEGMENT_HEADER_SIZE, segment_number
+from jobyard.engine.jobs.move import remove, set_body
+from jobyard.engine.recovery.repair import repair_storage
+from jobyard.journal.format.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.model.job import RAW
 from tests.support.flips import SEGMENT, Journal
 from tests.support.memory_storage import MemoryStorage

@@ -4,12 +4,12 @@ from zlib import crc32
 
 import pytest
 
-from jobyard.engine.replay import replay_all
-from jobyard.engine.yard import Yard
+from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.format.segment import FORMAT
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import FORMAT
 from jobyard.model.job import DEAD, READY
 from jobyard.model.limits import JOB_SIZE_DEFAULT
 from tests.support.memory_storage import MemoryStorage

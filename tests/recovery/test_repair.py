@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from jobyard.engine.move import set_body
-from jobyard.engine.repair import repair_storage
+from jobyard.engine.jobs.move import set_body
+from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged, StorageFull
-from jobyard.journal.record import MOVED_SIZE
-from jobyard.journal.segment import segment_number
+from jobyard.journal.format.record import MOVED_SIZE
+from jobyard.journal.format.segment import segment_number
 from jobyard.model.job import RAW
 from jobyard.model.policy import Policy
-from jobyard.server.data import EXIT_FAILED, repair
+from jobyard.server.check_repair import EXIT_FAILED, repair
 from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
 from tests.support.yards import NOW_MS, OpenYard, Snapshot, recount, snapshot
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from jobyard.engine.logs import drop_log, set_config
-from jobyard.engine.repair import repair_storage
-from jobyard.engine.routers import set_router
+from jobyard.engine.logs.logs import drop_log, set_config
+from jobyard.engine.recovery.repair import repair_storage
+from jobyard.engine.topics.routers import set_router
 from jobyard.errors import JournalDamaged
-from jobyard.journal.salvage import UNFINISHED
-from jobyard.journal.segment import segment_number
-from jobyard.model.router import Router
+from jobyard.journal.format.segment import segment_number
+from jobyard.journal.repair.salvage import UNFINISHED
+from jobyard.model.topic.router import Router
 from tests.support.logs import config_of, contents, delete_below, new_log, row, write
 from tests.support.memory_storage import MemoryStorage, stop_everywhere
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.engine.repair import repair_storage
-from jobyard.engine.take import take_job
+from jobyard.engine.jobs.take import take_job
+from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged, NotFound
-from jobyard.journal.segment import segment_number
+from jobyard.journal.format.segment import segment_number
 from jobyard.journal.storage import SECTOR, find_unreadable, read_around
 from jobyard.model.job import DEAD
-from jobyard.server.data import EXIT_DAMAGED, check, repair
+from jobyard.protocols.beanstalk.door import TERMS
+from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
-from jobyard.sessions.beanstalk.door import TERMS
 from tests.recovery.test_flips import SEGMENT, History, damaged_jobs, without_bodies
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot

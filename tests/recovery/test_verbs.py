@@ -7,7 +7,7 @@ what a verb recorded in the wrong segment shows once compaction has let that seg
 import pytest
 
 from jobyard.errors import StorageFull, YardFull
-from jobyard.journal.ledger import queue_bytes
+from jobyard.journal.space.live_bytes import queue_bytes
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_glides import RandomGlides
 from tests.support.random_verbs import RandomVerbs

@@ -8,14 +8,14 @@ due timer to the next, so that whatever should happen at a moment sees that mome
 from collections import deque
 from typing import Final
 
-from jobyard.engine.tick import tick
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.limits import JOB_SIZE_DEFAULT
-from jobyard.sessions.beanstalk.door import BeanstalkDoor, Facts
-from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.session import Peer
+from jobyard.protocols.beanstalk.door import BeanstalkDoor, Facts
+from jobyard.protocols.beanstalk.session import BeanstalkSession
+from jobyard.protocols.session import Peer
 from tests.support.play import Mismatch
 
 START_MS: Final = 1_700_000_000_000

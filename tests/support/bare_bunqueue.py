@@ -8,13 +8,13 @@ Time moves from one due timer to the next, so that what should happen at a momen
 from collections import deque
 from typing import Any, Final, Protocol
 
-from jobyard.engine.tick import tick
+from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.model.job import Job
-from jobyard.sessions.bunqueue.door import BunqueueDoor, Surroundings
-from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
-from jobyard.sessions.bunqueue.ids import find_job
-from jobyard.sessions.session import Peer
+from jobyard.protocols.bunqueue.door import BunqueueDoor, Surroundings
+from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
+from jobyard.protocols.bunqueue.ids import find_job
+from jobyard.protocols.session import Peer
 from tests.support.bunqueue import frame, pack, unpack
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount

@@ -7,11 +7,11 @@ a next boot. Answers are read by redis-py, errors come as its exceptions.
 from collections import deque
 from typing import Any, Final
 
-from jobyard.engine.tick import tick
+from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.model.secrets import digest_of
-from jobyard.sessions.glidemq.door import Facts, GlidemqDoor
-from jobyard.sessions.glidemq.entrance import GlidemqEntrance
+from jobyard.protocols.glidemq.door import Facts, GlidemqDoor
+from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from tests.support.bare_bunqueue import Ears, Resumable
 from tests.support.memory_storage import MemoryStorage
 from tests.support.resp import pack, unpack

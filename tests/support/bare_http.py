@@ -9,10 +9,10 @@ import json
 from typing import Any, Final
 
 from jobyard.journal.storage import Storage
-from jobyard.sessions.bunqueue.http import BunqueueArea, install
-from jobyard.sessions.http.door import HttpDoor, Stopwatch
-from jobyard.sessions.http.entrance import HttpEntrance
-from jobyard.sessions.http.routes import Routes
+from jobyard.protocols.bunqueue.http.api import BunqueueArea, install
+from jobyard.protocols.http.door import HttpDoor, Stopwatch
+from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.http.routes import Routes
 from tests.support.bare_bunqueue import BareBunqueue, Ears
 from tests.support.http_text import dechunked, handshake, head_of, ws_frame, ws_frames
 

@@ -7,16 +7,16 @@ or the events of a stream.
 import json
 from typing import Any, NamedTuple
 
-from jobyard.engine.tick import tick
+from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
-from jobyard.sessions.http.door import HttpDoor, Stopwatch
-from jobyard.sessions.http.entrance import HttpEntrance
-from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.session import Peer
-from jobyard.sessions.topics.area import TopicsArea
-from jobyard.sessions.topics.door import Lots, TopicsDoor
-from jobyard.sessions.topics.keys import read_keys
-from jobyard.sessions.topics.table import install
+from jobyard.protocols.http.door import HttpDoor, Stopwatch
+from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.http.routes import Routes
+from jobyard.protocols.session import Peer
+from jobyard.protocols.topics.api import TopicsArea
+from jobyard.protocols.topics.api_keys import read_keys
+from jobyard.protocols.topics.door import Lots, TopicsDoor
+from jobyard.protocols.topics.routes import install
 from tests.support.http_text import dechunked
 from tests.support.yards import OpenYard
 

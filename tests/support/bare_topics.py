@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from jobyard.engine.tick import tick
+from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
+from jobyard.protocols.http.door import Stopwatch
+from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.topics.api_keys import read_keys
+from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.server.http import open_http
-from jobyard.sessions.http.door import Stopwatch
-from jobyard.sessions.http.entrance import HttpEntrance
-from jobyard.sessions.topics.door import TopicsDoor
-from jobyard.sessions.topics.keys import read_keys
 from tests.support.bare_bunqueue import BareBunqueue, BareClient, Ears
 from tests.support.http_text import dechunked, head_of
 from tests.support.memory_storage import MemoryStorage

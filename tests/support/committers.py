@@ -4,8 +4,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from jobyard.journal.gate import Gate, Outbox, Sink
 from jobyard.journal.outgoing import LONG_BATCH
+from jobyard.journal.reply_gate import Gate, Outbox, Sink
 from jobyard.server.committer import SYNC, Committer, Worker
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard

@@ -1,9 +1,9 @@
 """Crons over a yard in memory: how tests make them, let time pass, and look at what came of it."""
 
-from jobyard.engine.put import Wish, intern
-from jobyard.engine.schedule import Counsel, Cron, find_cron, set_cron
-from jobyard.engine.tick import tick
-from jobyard.model.extra import Extra
+from jobyard.engine.jobs.put import Wish, intern
+from jobyard.engine.jobs.schedule import Counsel, Cron, find_cron, set_cron
+from jobyard.engine.jobs.tick import tick
+from jobyard.model.details import Extra
 from jobyard.model.job import BUNQUEUE, MSGPACK, Job
 from jobyard.model.policy import Policy
 from tests.support.memory_storage import MemoryStorage

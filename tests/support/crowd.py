@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from jobyard.engine.gates import stream_head
-from jobyard.engine.glide import entry_of, id_of
-from jobyard.engine.shelving import reopen
-from jobyard.engine.take import head_of
+from jobyard.engine.glidemq.add import entry_of, id_of
+from jobyard.engine.jobs.take import head_of
+from jobyard.engine.state.admission import stream_head
+from jobyard.engine.state.placement import reopen
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue, Waiter
 from tests.support.crossing import QUEUE, WAITS, Crossing, Waiting

@@ -6,11 +6,11 @@ kills the yard and compares what a next boot finds.
 
 from typing import Final
 
-from jobyard.engine.end import KEEP_AS_ASKED, complete, fail
-from jobyard.engine.flow_put import Planned, prepared, put_flow
-from jobyard.engine.put import Wish, intern
-from jobyard.engine.take import take
-from jobyard.model.extra import Extra
+from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
+from jobyard.engine.jobs.flow_put import Planned, prepared, put_flow
+from jobyard.engine.jobs.put import Wish, intern
+from jobyard.engine.jobs.take import take
+from jobyard.model.details import Extra
 from jobyard.model.job import BUNQUEUE, MSGPACK, Job
 from jobyard.model.policy import CHILD_BLOCKS, Policy
 from jobyard.model.queue import Terms

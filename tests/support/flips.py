@@ -15,10 +15,10 @@ import sys
 from random import Random
 from typing import Final, NamedTuple
 
-from jobyard.engine.repair import repair_storage
-from jobyard.journal.reader import Reader
-from jobyard.journal.record import KIND_MOVED, KIND_PUT
-from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, Segment, segment_number
+from jobyard.engine.recovery.repair import repair_storage
+from jobyard.journal.format.record import KIND_MOVED, KIND_PUT
+from jobyard.journal.format.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, Segment, segment_number
+from jobyard.journal.recovery.reader import Reader
 from jobyard.journal.storage import SECTOR
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_glides import RandomGlides

@@ -1,9 +1,9 @@
 """A yard with jobs of glide-mq, as a worker of that door sees it, without a socket."""
 
-from jobyard.engine.glide import Adding, add, entry_of, id_of, state_of
-from jobyard.engine.glide_end import Keep, complete, fail
-from jobyard.engine.glide_move import promote_due
-from jobyard.engine.glide_take import take_list, take_stream
+from jobyard.engine.glidemq.add import Adding, add, entry_of, id_of, state_of
+from jobyard.engine.glidemq.finish import Keep, complete, fail
+from jobyard.engine.glidemq.move import promote_due
+from jobyard.engine.glidemq.take import take_list, take_stream
 from jobyard.model.job import Job
 from jobyard.model.queue import Lease
 from tests.support.memory_storage import MemoryStorage

@@ -1,15 +1,15 @@
 """Holds heaps, bags, shelves and lanes of a queue against the jobs that should stand in them."""
 
-from jobyard.engine.names import glide_key, seq_of
-from jobyard.engine.yard import Yard
-from jobyard.model.bag import Bag
-from jobyard.model.glide import GlidePart
-from jobyard.model.heap import Heap
+from jobyard.engine.state.names import glide_key, seq_of
+from jobyard.engine.state.yard import Yard
+from jobyard.model.glidemq.fields import GlidePart
+from jobyard.model.index.heap import Heap
+from jobyard.model.index.item_set import Bag
 from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
-from jobyard.model.lane import Lane, lane_of
-from jobyard.model.rules import Group
-from jobyard.model.shelves import PROMOTED, STACK, STAGED, STREAM, Shelves
-from jobyard.model.topic import EPHEMERAL
+from jobyard.model.throttle.ordering_group import Lane, lane_of
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM, Shelves
+from jobyard.model.throttle.settings import Group
+from jobyard.model.topic.config import EPHEMERAL
 
 
 def stands_in_stream(job: Job) -> bool:

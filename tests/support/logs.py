@@ -3,10 +3,10 @@
 import json
 from typing import Final
 
-from jobyard.engine.log_erase import Erasure
-from jobyard.engine.logs import append, open_log, read
-from jobyard.model.log import Appended, LogPage, LogQuery, LogTopic, Row
-from jobyard.model.topic import TopicConfig
+from jobyard.engine.logs.erase import Erasure
+from jobyard.engine.logs.logs import append, open_log, read
+from jobyard.model.topic.config import TopicConfig
+from jobyard.model.topic.log import Appended, LogPage, LogQuery, LogTopic, Row
 from tests.support.yards import OpenYard
 
 MANY: Final = 1 << 40

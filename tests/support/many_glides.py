@@ -1,16 +1,16 @@
 """Many jobs of a queue of glide-mq at once, as its functions treat them one by one."""
 
-from jobyard.engine.glide_move import retry
-from jobyard.engine.lists import jobs_in
-from jobyard.engine.move import erase
-from jobyard.engine.queues import drop_if_idle
-from jobyard.engine.take import offer
-from jobyard.engine.yard import Yard
-from jobyard.model.extra import Outcome
+from jobyard.engine.glidemq.move import retry
+from jobyard.engine.jobs.listing import jobs_in
+from jobyard.engine.jobs.move import erase
+from jobyard.engine.jobs.queues import drop_if_idle
+from jobyard.engine.jobs.take import offer
+from jobyard.engine.state.yard import Yard
+from jobyard.model.details import Outcome
+from jobyard.model.index.append_list import Line
 from jobyard.model.job import DELAYED, READY, Job
-from jobyard.model.line import Line
 from jobyard.model.queue import Queue
-from jobyard.model.shelves import STAGED
+from jobyard.model.throttle.ready_lists import STAGED
 
 
 def retry_jobs(yard: Yard, queue: Queue, count: int, now_ms: int) -> list[Job]:

@@ -4,8 +4,8 @@ import struct
 
 from hypothesis import strategies as st
 
-from jobyard.wire.msgpack import Ext
-from jobyard.wire.msgpack_write import encode
+from jobyard.wire.msgpack.forms import Ext
+from jobyard.wire.msgpack.write import encode
 
 EDGES = [
     sign * (edge + by)

@@ -5,13 +5,16 @@ Adds to `RandomVerbs` what only clients of that door do. Nothing here knows what
 
 from typing import Final
 
-from jobyard.engine import glide_end, glide_flows, glide_move, glide_take
-from jobyard.engine.glide import Adding, add, entry_of
-from jobyard.engine.glide_end import Keep
-from jobyard.engine.glide_flows import Child, Tie
+from jobyard.engine.glidemq import finish as glide_finish
+from jobyard.engine.glidemq import flows as glide_flows
+from jobyard.engine.glidemq import move as glide_move
+from jobyard.engine.glidemq import take as glide_take
+from jobyard.engine.glidemq.add import Adding, add, entry_of
+from jobyard.engine.glidemq.finish import Keep
+from jobyard.engine.glidemq.flows import Child, Tie
 from jobyard.errors import CostExceeds, Duplicate, NotFound, NotHeld
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
-from jobyard.model.shelves import PROMOTED, STACK
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK
 from tests.support import many_glides
 from tests.support.random_verbs import QUEUES, RandomVerbs
 from tests.support.yards import OpenYard
@@ -115,19 +118,19 @@ class RandomGlides(RandomVerbs):
         if not held or draw.random() < 0.1:
             queue = self.site.queue(draw.choice(QUEUES))
             is_list = draw.random() < 0.5
-            glide_end.reclaim(yard, queue, 1000, 1, now_ms, is_list=is_list)
+            glide_finish.reclaim(yard, queue, 1000, 1, now_ms, is_list=is_list)
             return
         job = draw.choice(held)
         assert job.lease is not None
         entry = "" if job.lease.terms.is_list else entry_of(job)
         way = draw.randrange(8)
         if way < 3:
-            glide_end.complete(yard, job, entry, b"[1]", draw.choice(KEEPS), now_ms)
+            glide_finish.complete(yard, job, entry, b"[1]", draw.choice(KEEPS), now_ms)
         elif way < 5:
             wait_ms = draw.choice((0, 0, 100))
-            glide_end.fail(yard, job, entry, "boom", 3, wait_ms, draw.choice(KEEPS), now_ms)
+            glide_finish.fail(yard, job, entry, "boom", 3, wait_ms, draw.choice(KEEPS), now_ms)
         elif way == 5:
-            glide_end.defer(yard, job, entry, draw.choice((0, 100)), now_ms)
+            glide_finish.defer(yard, job, entry, draw.choice((0, 100)), now_ms)
         elif way == 6:
             if not glide_flows.park(yard, job, entry, now_ms):
                 until_ms = draw.choice((0, now_ms + 300))

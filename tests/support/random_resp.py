@@ -7,8 +7,8 @@ Nothing here knows what should come of it.
 import random
 from typing import Final
 
-from jobyard.sessions.glidemq.functions_table import FUNCTIONS
-from jobyard.sessions.glidemq.table import COMMANDS
+from jobyard.protocols.glidemq.command_table import COMMANDS
+from jobyard.protocols.glidemq.functions.table import FUNCTIONS
 
 PARTS: Final = (
     "id", "stream", "scheduled", "completed", "failed", "events", "meta", "dedup", "ordering",

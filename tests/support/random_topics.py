@@ -5,12 +5,12 @@ Adds to `RandomVerbs` what only clients of topics do. Nothing here knows what sh
 
 from typing import Final
 
-from jobyard.engine import claims
-from jobyard.engine.claims import Record
-from jobyard.engine.removal import NO_SEQ, Removal
+from jobyard.engine.topics import topic_queue
+from jobyard.engine.topics.removal import NO_SEQ, Removal
+from jobyard.engine.topics.topic_queue import Record
 from jobyard.errors import NotFound
 from jobyard.model.job import LEASED, TOPICS
-from jobyard.model.log import TopicFull
+from jobyard.model.topic.log import TopicFull
 from tests.support.random_verbs import QUEUES, RandomVerbs
 from tests.support.topics import config
 from tests.support.yards import OpenYard
@@ -54,7 +54,7 @@ class RandomTopics(RandomVerbs):
         key = draw.choice(("", "", "k1", "k2"))
         if queue.config is None:
             key = ""
-        claims.produce(self.site.yard, queue, records, key, self.site.now_ms)
+        topic_queue.produce(self.site.yard, queue, records, key, self.site.now_ms)
 
     def claim(self) -> None:
         """Claim some jobs."""
@@ -63,9 +63,11 @@ class RandomTopics(RandomVerbs):
         node = draw.choice(("a", "b"))
         queue = yard.queues.get(draw.choice(QUEUES))
         if queue is not None:
-            book = claims.node_book(yard, node)
+            book = topic_queue.node_book(yard, node)
             lease_ms = draw.choice((500, 5000))
-            claims.claim(yard, queue, node, draw.randrange(4), lease_ms, book, self.site.now_ms)
+            topic_queue.claim(
+                yard, queue, node, draw.randrange(4), lease_ms, book, self.site.now_ms
+            )
 
     def settle(self) -> None:
         """End some claims, or renew them."""
@@ -84,11 +86,11 @@ class RandomTopics(RandomVerbs):
         node = draw.choice(("a", "b"))
         choice = draw.randrange(4)
         if choice < 2:
-            claims.ack(yard, queue, node, seqs, None, now_ms)
+            topic_queue.ack(yard, queue, node, seqs, None, now_ms)
         elif choice == 2:
-            claims.nack(yard, queue, node, seqs, None, draw.choice((-1, 0, 700)), now_ms)
+            topic_queue.nack(yard, queue, node, seqs, None, draw.choice((-1, 0, 700)), now_ms)
         else:
-            claims.extend(yard, queue, node, seqs, None, 3000, now_ms)
+            topic_queue.extend(yard, queue, node, seqs, None, 3000, now_ms)
 
     def configure(self) -> None:
         """Make a topic of a queue, or configure it anew."""
@@ -103,7 +105,7 @@ class RandomTopics(RandomVerbs):
             idempotency_window_ms=draw.choice((3000, 120_000)),
             leases_durable=draw.random() < 0.5,
         )
-        claims.open_topic_queue(self.site.yard, draw.choice(QUEUES), given, self.site.now_ms)
+        topic_queue.open_topic_queue(self.site.yard, draw.choice(QUEUES), given, self.site.now_ms)
 
     def delete(self) -> None:
         """Delete some jobs by seq or by tag."""
@@ -125,11 +127,11 @@ class RandomTopics(RandomVerbs):
         """Bring back what is dead, as a job or as a letter."""
         queue = self.site.yard.queues.get(self.random.choice(QUEUES))
         if queue is not None:
-            claims.redrive(self.site.yard, queue, 3, self.site.now_ms)
+            topic_queue.redrive(self.site.yard, queue, 3, self.site.now_ms)
 
     def drop(self) -> None:
         """Remove a topic, rarely."""
         draw = self.random
         queue = self.site.yard.queues.get(draw.choice(QUEUES))
         if queue is not None and queue.config is not None and draw.random() < 0.3:
-            claims.drop_topic_queue(self.site.yard, queue, self.site.now_ms)
+            topic_queue.drop_topic_queue(self.site.yard, queue, self.site.now_ms)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from jobyard.engine import end, move
-from jobyard.engine.names import rules_of
-from jobyard.engine.put import Wish, enter, intern, make_room, room_for
-from jobyard.engine.queues import copy_settings, set_group, set_settings
-from jobyard.engine.take import offer, take, take_job
-from jobyard.model.extra import (
+from jobyard.engine.jobs import finish, move
+from jobyard.engine.jobs.put import Wish, enter, intern, make_room, room_for
+from jobyard.engine.jobs.queues import copy_settings, set_group, set_settings
+from jobyard.engine.jobs.take import offer, take, take_job
+from jobyard.engine.state.names import rules_of
+from jobyard.model.details import (
     KEY_DROPPED,
     KEY_UNTIL,
     LOGS_CUT,
@@ -50,7 +50,7 @@ from jobyard.model.policy import (
     REMOVE_DONE,
     Policy,
 )
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.yards import TOKEN_TERMS, OpenYard
 
 QUEUES: Final = ("default", "a", "b")
@@ -221,25 +221,25 @@ class RandomVerbs:
         choice = draw.randrange(10)
         if choice < 3:
             result = draw.choice((b"", b"\xc3", b"r" * 700))
-            end.complete(yard, job, result, MSGPACK, draw.choice((-1, -1, 0, 1)), now_ms)
+            finish.complete(yard, job, result, MSGPACK, draw.choice((-1, -1, 0, 1)), now_ms)
         elif choice < 6:
             stack = draw.choice(("", "at line 1\nat line 2"))
             is_final = draw.random() < 0.3
-            end.fail(
+            finish.fail(
                 yard, job, f"failed \N{SNOWMAN} {now_ms}", now_ms, stack=stack, is_final=is_final
             )
         elif choice == 6:
-            end.give_back(yard, job, now_ms)
+            finish.give_back(yard, job, now_ms)
         elif choice == 7:
-            end.bury(yard, job, draw.randrange(2000), now_ms)
+            finish.bury(yard, job, draw.randrange(2000), now_ms)
         elif choice == 8:
             lease = job.lease
             assert lease is not None
-            end.touch(yard, lease, 4000, now_ms)
+            finish.touch(yard, lease, 4000, now_ms)
         elif job.family == BEANSTALK:
-            end.release(yard, job, draw.randrange(2000), draw.choice((0, 500)), now_ms)
+            finish.release(yard, job, draw.randrange(2000), draw.choice((0, 500)), now_ms)
         elif job.extra is not None and job.extra.open_count() > 0:
-            end.park(yard, job, now_ms)
+            finish.park(yard, job, now_ms)
 
     def leave(self) -> None:
         """Let a holder go with all it holds, and another come."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jobyard.sessions.glidemq.session import GlidemqSession
+from jobyard.protocols.glidemq.session import GlidemqSession
 from tests.support.glidemq_calls import Library
 
 UNITS = 40

@@ -1,12 +1,12 @@
 """A yard with one queue that is a topic, and short words for its verbs."""
 
-from jobyard.engine import claims
-from jobyard.engine.claims import Ended, Produced, Record
-from jobyard.engine.removal import NO_SEQ, Removal
-from jobyard.engine.work import Stream, Worker
+from jobyard.engine.topics import topic_queue
+from jobyard.engine.topics.push_stream import Stream, Worker
+from jobyard.engine.topics.removal import NO_SEQ, Removal
+from jobyard.engine.topics.topic_queue import Ended, Produced, Record
 from jobyard.model.job import Job
 from jobyard.model.queue import Lease, Queue
-from jobyard.model.topic import TopicConfig, read_config
+from jobyard.model.topic.config import TopicConfig, read_config
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount
 
@@ -59,7 +59,7 @@ class Topic(OpenYard):
         super().__init__(storage, now_ms, segment_size=segment_size, ids_ahead=ids_ahead)
         self.memory = storage
         if "t" not in self.yard.queues:
-            claims.open_topic_queue(self.yard, "t", given or config(), now_ms)
+            topic_queue.open_topic_queue(self.yard, "t", given or config(), now_ms)
 
     @property
     def t(self) -> Queue:
@@ -72,12 +72,12 @@ class Topic(OpenYard):
 
     def produce(self, *records: Record, key: str = "") -> Produced:
         """Write jobs."""
-        return claims.produce(self.yard, self.t, list(records), key, self.now_ms)
+        return topic_queue.produce(self.yard, self.t, list(records), key, self.now_ms)
 
     def claim(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[Lease]:
         """Claim jobs."""
-        book = claims.node_book(self.yard, node)
-        return claims.claim(self.yard, self.t, node, most, lease_ms, book, self.now_ms)
+        book = topic_queue.node_book(self.yard, node)
+        return topic_queue.claim(self.yard, self.t, node, most, lease_ms, book, self.now_ms)
 
     def claimed(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[int]:
         """Claim jobs and return their seqs."""
@@ -85,19 +85,19 @@ class Topic(OpenYard):
 
     def ack(self, *seqs: int, node: str = "w", ids: list[str] | None = None) -> Ended:
         """Finish jobs."""
-        return claims.ack(self.yard, self.t, node, list(seqs), ids, self.now_ms)
+        return topic_queue.ack(self.yard, self.t, node, list(seqs), ids, self.now_ms)
 
     def nack(
         self, *seqs: int, node: str = "w", ids: list[str] | None = None, delay_ms: int = 0
     ) -> Ended:
         """Give jobs back."""
-        return claims.nack(self.yard, self.t, node, list(seqs), ids, delay_ms, self.now_ms)
+        return topic_queue.nack(self.yard, self.t, node, list(seqs), ids, delay_ms, self.now_ms)
 
     def extend(
         self, *seqs: int, node: str = "w", ids: list[str] | None = None, lease_ms: int = 30_000
     ) -> Ended:
         """Renew leases."""
-        return claims.extend(self.yard, self.t, node, list(seqs), ids, lease_ms, self.now_ms)
+        return topic_queue.extend(self.yard, self.t, node, list(seqs), ids, lease_ms, self.now_ms)
 
     def remove(self, before_seq: int = NO_SEQ, tag: str | None = None) -> int:
         """Delete jobs; a tag that ends in a star is a prefix."""
@@ -125,7 +125,7 @@ class Topic(OpenYard):
 
     def peek(self, from_seq: int = 0, limit: int = 1000) -> list[Job]:
         """Return the jobs past a seq."""
-        return claims.peek(self.yard, self.t, from_seq, limit)
+        return topic_queue.peek(self.yard, self.t, from_seq, limit)
 
     def seqs(self) -> list[int]:
         """Return the seqs of all jobs."""
@@ -133,7 +133,7 @@ class Topic(OpenYard):
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many are ready, in flight, delayed, and there at all."""
-        found = claims.counts(self.t)
+        found = topic_queue.counts(self.t)
         return found.ready, found.in_flight, found.delayed, found.count
 
     def again(self, ms: int = 0) -> "Topic":

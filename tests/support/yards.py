@@ -7,24 +7,25 @@ every index against the jobs themselves.
 
 from typing import Final
 
-from jobyard.engine.compaction import IDLE, Compactor
-from jobyard.engine.lists import prioritized_jobs
-from jobyard.engine.log_text import texts_between
-from jobyard.engine.put import Wish, enter, intern, make_room, put, room_for
-from jobyard.engine.queues import is_ruled, open_queue
-from jobyard.engine.replay import Recovered, open_yard
-from jobyard.engine.take import offer, take, take_job
-from jobyard.engine.tick import tick
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.listing import prioritized_jobs
+from jobyard.engine.jobs.put import Wish, enter, intern, make_room, put, room_for
+from jobyard.engine.jobs.queues import is_ruled, open_queue
+from jobyard.engine.jobs.take import offer, take, take_job
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.logs.text import texts_between
+from jobyard.engine.recovery.compaction import IDLE, Compactor
+from jobyard.engine.recovery.replay import Recovered, open_yard
+from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.format.log_record import head_bytes
+from jobyard.journal.format.record import MOVED_SIZE, STATE_SIZE
+from jobyard.journal.format.segment import Segment
 from jobyard.journal.journal import Journal
-from jobyard.journal.ledger import entry_bytes, queue_bytes
-from jobyard.journal.log_record import head_bytes
-from jobyard.journal.reader import Reader
-from jobyard.journal.record import MOVED_SIZE, STATE_SIZE
-from jobyard.journal.segment import Segment
+from jobyard.journal.recovery.reader import Reader
+from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
 from jobyard.journal.storage import Storage
-from jobyard.model.extra import OPEN, Extra, Outcome, Tally, size_of
+from jobyard.model.details import OPEN, Extra, Outcome, Tally, size_of
+from jobyard.model.index.append_list import Line
 from jobyard.model.job import (
     BEANSTALK,
     BLOCKED,
@@ -41,16 +42,15 @@ from jobyard.model.job import (
     Job,
 )
 from jobyard.model.limits import URGENT_RANK
-from jobyard.model.line import Line
-from jobyard.model.log import LogTopic
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Book, Lease, Queue, Terms
-from jobyard.model.rules import Rules
-from jobyard.model.shelves import STREAM, Shelves
-from jobyard.model.topic import BARRED
-from jobyard.sessions.beanstalk.door import TERMS, BeanstalkDoor
-from jobyard.sessions.beanstalk.session import BeanstalkSession
-from jobyard.sessions.session import Peer
+from jobyard.model.throttle.ready_lists import STREAM, Shelves
+from jobyard.model.throttle.settings import Rules
+from jobyard.model.topic.config import BARRED
+from jobyard.model.topic.log import LogTopic
+from jobyard.protocols.beanstalk.door import TERMS, BeanstalkDoor
+from jobyard.protocols.beanstalk.session import BeanstalkSession
+from jobyard.protocols.session import Peer
 from tests.support.bare import FixedFacts
 from tests.support.indexes import (
     check_bag,

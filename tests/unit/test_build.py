@@ -12,7 +12,7 @@ from jobyard import build
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    for name in ("model/__init__.py", "model/job.py", "sessions/beanstalk/put.py", "cli/main.py"):
+    for name in ("model/__init__.py", "model/job.py", "protocols/beanstalk/put.py", "cli/main.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -25,7 +25,7 @@ def compile_module(package: Path, name: str) -> None:
 
 def test_packages_and_the_edge_are_not_compiled(package: Path) -> None:
     names = [str(path.relative_to(package)) for path in build.compiled_sources(package)]
-    assert names == ["model/job.py", "sessions/beanstalk/put.py"]
+    assert names == ["model/job.py", "protocols/beanstalk/put.py"]
 
 
 def test_single_files_of_the_server_are_compiled(package: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_build_is_compiled_only_when_all_of_it_is(package: Path) -> None:
     assert build.kind(package) == "plain"
     compile_module(package, "model/job")
     assert build.kind(package) == "mixed"
-    compile_module(package, "sessions/beanstalk/put")
+    compile_module(package, "protocols/beanstalk/put")
     assert build.kind(package) == "compiled"
 
 

@@ -23,9 +23,9 @@ def check(directory: Path) -> int:
     body of more than 4 KiB counts, also after a repair, until its job is deleted.
     """
     _require_directory(directory)
-    from jobyard.server import data  # noqa: PLC0415 - see main.py
+    from jobyard.server import check_repair  # noqa: PLC0415 - see main.py
 
-    return data.check(directory, sys.stdout)
+    return check_repair.check(directory, sys.stdout)
 
 
 @click.command(short_help="Set damaged parts of a data directory aside.")
@@ -37,9 +37,9 @@ def repair(directory: Path) -> int:
     read stays. Stop the server first. `jobyard check DIR` tells beforehand what is damaged.
     """
     _require_directory(directory)
-    from jobyard.server import data  # noqa: PLC0415 - see main.py
+    from jobyard.server import check_repair  # noqa: PLC0415 - see main.py
 
-    return data.repair(directory, sys.stdout)
+    return check_repair.repair(directory, sys.stdout)
 
 
 def _require_directory(directory: Path) -> None:

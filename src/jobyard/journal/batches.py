@@ -19,12 +19,9 @@ from mypy_extensions import i64
 
 from jobyard.errors import ReadFailed, StorageFull
 from jobyard.journal.damage import Damages
-from jobyard.journal.ledger import Ledger
-from jobyard.journal.newest import note_newest
-from jobyard.journal.outgoing import LONG_BATCH, Outgoing, Pending
-from jobyard.journal.record import LONG_BODY_SIZE, PUT_SIZE, write_alive
-from jobyard.journal.saved import Saved
-from jobyard.journal.segment import (
+from jobyard.journal.format.newest_segment import note_newest
+from jobyard.journal.format.record import LONG_BODY_SIZE, PUT_SIZE, write_alive
+from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
     COLD,
     HOT,
@@ -39,10 +36,13 @@ from jobyard.journal.segment import (
     segment_name,
     spare_name,
 )
+from jobyard.journal.format.sums import sums_size, sums_size_max
+from jobyard.journal.outgoing import LONG_BATCH, Outgoing, Pending
+from jobyard.journal.space.live_bytes import Ledger
+from jobyard.journal.space.survivors import Saved
 from jobyard.journal.storage import Storage, read_around
-from jobyard.journal.sums import sums_size, sums_size_max
 from jobyard.journal.unsummed import Unsummed
-from jobyard.model.extra import place_result, size_of
+from jobyard.model.details import place_result, size_of
 from jobyard.model.limits import INLINE_BODY_MAX
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
+from jobyard.journal.format.segment import segment_name
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import segment_name
-from jobyard.model.extra import Outcome
+from jobyard.model.details import Outcome
 from jobyard.model.job import DONE, GONE, Job
 from jobyard.model.limits import RESULT_DEFAULT
 

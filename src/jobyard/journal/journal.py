@@ -12,8 +12,7 @@ from mypy_extensions import i32, i64
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
 from jobyard.journal.damage import CORRUPT_RESULT
-from jobyard.journal.history import PastName
-from jobyard.journal.log_record import (
+from jobyard.journal.format.log_record import (
     LOG_SIZE,
     Erased,
     head_bytes,
@@ -22,7 +21,7 @@ from jobyard.journal.log_record import (
     write_log,
     write_log_rows,
 )
-from jobyard.journal.record import (
+from jobyard.journal.format.record import (
     DROPPED_SIZE,
     END_SIZE,
     ENTRY_SIZE,
@@ -52,19 +51,20 @@ from jobyard.journal.record import (
     write_queue,
     write_state,
 )
-from jobyard.journal.segment import Segment, segment_name
+from jobyard.journal.format.segment import Segment, segment_name
+from jobyard.journal.history.window import PastName
 from jobyard.model.ahead import Ahead
-from jobyard.model.end import End
+from jobyard.model.details import RESULT_LOST, Outcome, place_result, size_of
 from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
-from jobyard.model.extra import RESULT_LOST, Outcome, place_result, size_of
 from jobyard.model.job import GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
-from jobyard.model.log import LogTopic, WriteKey
-from jobyard.model.log_chunk import ROW_WEIGHT
-from jobyard.model.log_rows import LogRows
 from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue
-from jobyard.model.topic import FSYNC
+from jobyard.model.topic.config import FSYNC
+from jobyard.model.topic.log import LogTopic, WriteKey
+from jobyard.model.topic.log_chunk import ROW_WEIGHT
+from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.transition import End
 
 
 @final

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.journal.history import History
-from jobyard.journal.segment import COLD, Segment
+from jobyard.journal.format.segment import COLD, Segment
+from jobyard.journal.history.window import History
 from jobyard.journal.storage import Storage
 
 if TYPE_CHECKING:

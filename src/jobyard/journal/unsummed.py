@@ -9,14 +9,14 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from jobyard.journal.segment import (
+from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
     HeadFields,
     Segment,
     begin_head,
     end_head,
 )
-from jobyard.journal.sums import Summing, sums_size
+from jobyard.journal.format.sums import Summing, sums_size
 
 if TYPE_CHECKING:
     from librt.strings import BytesWriter

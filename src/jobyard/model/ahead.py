@@ -12,7 +12,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
-from jobyard.model.extra import MEMBER, PARENT, TAG_SIZE
+from jobyard.model.details import MEMBER, PARENT, TAG_SIZE
 
 _ID_SIZE: Final = 8
 # What it weighs to have a parent.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
-from jobyard.model.extra import Extra, Outcome, Tally
-from jobyard.model.item import Item
+from jobyard.model.details import Extra, Outcome, Tally
+from jobyard.model.index.item import Item
 
 if TYPE_CHECKING:
     from jobyard.model.policy import Policy

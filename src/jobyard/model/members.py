@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from jobyard.model.extra import Member
+    from jobyard.model.details import Member
 
 # Fewer are searched one by one.
 FEW: Final = 16

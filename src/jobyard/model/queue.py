@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i32, i64, mypyc_attr, trait
 
-from jobyard.model.bag import Bag
-from jobyard.model.heap import Heap
-from jobyard.model.item import Item
+from jobyard.model.index.append_list import Line
+from jobyard.model.index.heap import Heap
+from jobyard.model.index.item import Item
+from jobyard.model.index.item_set import Bag
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.line import Line
 
 if TYPE_CHECKING:
-    from jobyard.model.audience import Audience
+    from jobyard.model.glidemq.subscriptions import Audience
+    from jobyard.model.index.jobs_by_seq import Roster
+    from jobyard.model.index.minute_counter import Meters
     from jobyard.model.job import Job
-    from jobyard.model.meter import Meters
-    from jobyard.model.roster import Roster
-    from jobyard.model.rules import Rules
-    from jobyard.model.stock import Stock
-    from jobyard.model.topic import TopicConfig
+    from jobyard.model.throttle.settings import Rules
+    from jobyard.model.topic.config import TopicConfig
+    from jobyard.model.topic.state import Stock
 
 
 @final

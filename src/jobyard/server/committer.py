@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.put import give_back_seqs
-from jobyard.engine.tasks import Task
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.put import give_back_seqs
+from jobyard.engine.state.tasks import Task
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
-from jobyard.journal.gate import Gate
 from jobyard.journal.outgoing import LONG_BATCH, Pending
+from jobyard.journal.reply_gate import Gate
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
 
 if TYPE_CHECKING:
-    from jobyard.sessions.bunqueue.durations import Durations
+    from jobyard.protocols.bunqueue.metrics.latency import Durations
 
 # Durability classes: answer after the sync, after the write, or after the write and never sync.
 SYNC: Final = "sync"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.journal.gate import Outbox
+from jobyard.journal.reply_gate import Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
+from jobyard.protocols.session import NOWHERE, OUTPUT_MAX, Entrance
+from jobyard.protocols.shared_limits import FREE_SIZE, INPUT, OUTPUT
 from jobyard.server.addresses import end_text
 from jobyard.server.turn import Stirrable
-from jobyard.sessions.guard import FREE_SIZE, INPUT, OUTPUT
-from jobyard.sessions.session import NOWHERE, OUTPUT_MAX, Entrance
 
 if TYPE_CHECKING:
     from socket import socket

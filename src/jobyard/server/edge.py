@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.yard import Yard
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed
 
 # Of the frames of an error, the innermost.

@@ -7,17 +7,17 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.config import BODY_MEMORY_MAX, DOOR_OFF, Config
-from jobyard.engine.yard import Yard
+from jobyard.engine.state.yard import Yard
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.http.api import BunqueueArea
+from jobyard.protocols.bunqueue.http.api import install as install_bunqueue
+from jobyard.protocols.http import openapi
+from jobyard.protocols.http.door import HttpDoor, Stopwatch
+from jobyard.protocols.http.routes import Routes
+from jobyard.protocols.topics.door import Limits, Lots, TopicsDoor
+from jobyard.protocols.topics.routes import install as install_topics
 from jobyard.server.addresses import TcpAddress, parse_address
 from jobyard.server.committer import Committer
-from jobyard.sessions.bunqueue.door import BunqueueDoor
-from jobyard.sessions.bunqueue.http import BunqueueArea
-from jobyard.sessions.bunqueue.http import install as install_bunqueue
-from jobyard.sessions.http import openapi
-from jobyard.sessions.http.door import HttpDoor, Stopwatch
-from jobyard.sessions.http.routes import Routes
-from jobyard.sessions.topics.door import Limits, Lots, TopicsDoor
-from jobyard.sessions.topics.table import install as install_topics
 
 
 @final

@@ -15,11 +15,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.journal.gate import Gate
+from jobyard.journal.reply_gate import Gate
+from jobyard.protocols.session import Entrance
 from jobyard.server.addresses import host_of
 from jobyard.server.connection import Connection
 from jobyard.server.turn import Turns, timeout_s
-from jobyard.sessions.session import Entrance
 
 EVENTS_PER_POLL: Final = 1024
 ACCEPTS_PER_TURN: Final = 64

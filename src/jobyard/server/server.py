@@ -17,40 +17,40 @@ from typing import TYPE_CHECKING, Final, final
 
 from jobyard import build
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
-from jobyard.engine.compaction import Compactor
-from jobyard.engine.replay import Recovered, open_yard
-from jobyard.engine.yard import Yard
+from jobyard.engine.recovery.compaction import Compactor
+from jobyard.engine.recovery.replay import Recovered, open_yard
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageFull
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.gate import Gate
 from jobyard.journal.journal import Journal
+from jobyard.journal.reply_gate import Gate
 from jobyard.model.secrets import digest_of
+from jobyard.protocols.beanstalk.door import BeanstalkDoor
+from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
+from jobyard.protocols.glidemq.door import GlidemqDoor
+from jobyard.protocols.glidemq.entrance import GlidemqEntrance
+from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.shared_limits import Guard
+from jobyard.protocols.topics.api_keys import read_keys
+from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.server.addresses import UNIX_PREFIX
+from jobyard.server.asyncio_connection import StreamTurns
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
 from jobyard.server.edge import place_of
-from jobyard.server.facts import InfoFacts, ProcessFacts
+from jobyard.server.environment import ServerSurroundings
 from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
+from jobyard.server.process_facts import InfoFacts, ProcessFacts
 from jobyard.server.selector import YardSelector
 from jobyard.server.sockets import Listener, close_doors, open_doors
-from jobyard.server.streams import StreamTurns
-from jobyard.server.surroundings import ServerSurroundings
 from jobyard.server.turn import Turns
-from jobyard.sessions.beanstalk.door import BeanstalkDoor
-from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
-from jobyard.sessions.bunqueue.door import BunqueueDoor
-from jobyard.sessions.bunqueue.entrance import BunqueueEntrance
-from jobyard.sessions.glidemq.door import GlidemqDoor
-from jobyard.sessions.glidemq.entrance import GlidemqEntrance
-from jobyard.sessions.guard import Guard
-from jobyard.sessions.http.entrance import HttpEntrance
-from jobyard.sessions.topics.door import TopicsDoor
-from jobyard.sessions.topics.keys import read_keys
 
 if TYPE_CHECKING:
-    from jobyard.sessions.session import Entrance
+    from jobyard.protocols.session import Entrance
 
 EXIT_DAMAGED: Final = 3
 # As malloc.h has them.

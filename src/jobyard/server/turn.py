@@ -11,14 +11,14 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.engine.compaction import IDLE, Compactor
-from jobyard.engine.tick import tick
-from jobyard.engine.yard import Yard
+from jobyard.engine.jobs.tick import tick
+from jobyard.engine.recovery.compaction import IDLE, Compactor
+from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
+from jobyard.protocols.session import Peer
+from jobyard.protocols.shared_limits import MEMORY_DEFAULT, Guard
 from jobyard.server.edge import Edge
-from jobyard.sessions.guard import MEMORY_DEFAULT, Guard
-from jobyard.sessions.session import Peer
 
 # How often an idle compactor looks for a victim.
 COMPACTION_LOOK_MS = 250

@@ -1,1 +1,1 @@
-"""Bytes to frames and back, both directions, with no I/O; shared by sessions and clients."""
+"""Bytes to frames and back, both directions, with no I/O; shared by protocols and clients."""

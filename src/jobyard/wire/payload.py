@@ -21,8 +21,8 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
-from jobyard.wire.json_read import is_json
-from jobyard.wire.msgpack import (
+from jobyard.wire.json.read import is_json
+from jobyard.wire.msgpack.forms import (
     DEPTH_MAX,
     KIND_ARRAY,
     KIND_BIN,
@@ -46,7 +46,7 @@ from jobyard.wire.msgpack import (
     skip,
     text_of,
 )
-from jobyard.wire.msgpack_write import Raw, encode
+from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.numbers import LEAST, MOST
 
 # Up to here every whole number is a float64 of its own.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobyard.sessions.glidemq.functions_table import FUNCTIONS
+from jobyard.protocols.glidemq.functions.table import FUNCTIONS
 
 ADD = ("id", "stream", "scheduled", "events")
 JOB = ("stream", "scheduled", "events")

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from jobyard.sessions.bunqueue.http_table import ROWS
+from jobyard.protocols.bunqueue.http.routes import ROWS
 from tests.support.bunqueue_templates import TEMPLATES
 from tests.support.hostile import WORDS, as_json, frame, places, put
 from tests.support.servers import JOBYARD, Process, parse_address, parse_ready

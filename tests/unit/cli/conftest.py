@@ -33,7 +33,7 @@ class Terminal:
         self.answer: Callable[[], int] = lambda: 0
         self._replace("jobyard.server.server", run=self._run)
         self._replace(
-            "jobyard.server.data",
+            "jobyard.server.check_repair",
             check=lambda directory, out: self._inspect("check", directory, out),
             repair=lambda directory, out: self._inspect("repair", directory, out),
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobyard.sessions.session import Session
+from jobyard.protocols.session import Session
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
 

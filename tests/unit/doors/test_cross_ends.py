@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobyard.sessions.bunqueue.webhooks import LOOK_MS
+from jobyard.protocols.bunqueue.webhooks import LOOK_MS
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jobyard.sessions.bunqueue.webhooks import LOOK_MS
+from jobyard.protocols.bunqueue.webhooks import LOOK_MS
 from tests.support.crossing import QUEUE, Crossing
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from jobyard.engine.take import take
+from jobyard.engine.jobs.take import take
 from jobyard.journal.damage import CORRUPT
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
 

@@ -1,6 +1,6 @@
 """What the log is told of the command that runs when something unexpected happens."""
 
-from jobyard.sessions.beanstalk.words import name_of
+from jobyard.protocols.beanstalk.commands import name_of
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jobyard.engine.end import NOT_KEPT
+from jobyard.engine.jobs.finish import NOT_KEPT
 from jobyard.journal.damage import CORRUPT_RESULT
 from jobyard.model.job import DONE
 from tests.support.bare_doors import BareDoors

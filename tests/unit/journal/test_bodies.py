@@ -1,9 +1,9 @@
 import pytest
 
-from jobyard.engine.take import take, take_job
+from jobyard.engine.jobs.take import take, take_job
 from jobyard.errors import NotFound, YardFull
 from jobyard.model.job import DEAD, READY
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, buried, recount, snapshot
 

@@ -2,15 +2,21 @@ from random import Random
 
 import pytest
 
-from jobyard.engine.end import bury, finish, release
-from jobyard.engine.move import remove
-from jobyard.engine.take import take
+from jobyard.engine.jobs.finish import bury, finish, release
+from jobyard.engine.jobs.move import remove
+from jobyard.engine.jobs.take import take
 from jobyard.errors import StorageFailed, StorageFull, YardFull
 from jobyard.journal.batches import FULL_RETRY_MS, ID_BLOCK
+from jobyard.journal.format.segment import (
+    SEAL_SIZE,
+    BatchHead,
+    segment_number,
+    spare_name,
+    spare_number,
+)
 from jobyard.journal.journal import Journal
-from jobyard.journal.segment import SEAL_SIZE, BatchHead, segment_number, spare_name, spare_number
 from jobyard.model.limits import INLINE_BODY_MAX
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, recount, snapshot
 

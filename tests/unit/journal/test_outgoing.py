@@ -2,8 +2,15 @@
 
 import random
 
+from jobyard.journal.format.segment import (
+    HOT,
+    HeadFields,
+    Segment,
+    crc_of,
+    encode_batch,
+    encode_pieces,
+)
 from jobyard.journal.outgoing import Pending
-from jobyard.journal.segment import HOT, HeadFields, Segment, crc_of, encode_batch, encode_pieces
 from jobyard.journal.unsummed import Unsummed
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard

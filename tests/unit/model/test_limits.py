@@ -1,4 +1,4 @@
-from jobyard.journal.segment import BATCH_HEADER_SIZE, SEAL_SIZE, SEGMENT_HEADER_SIZE
+from jobyard.journal.format.segment import BATCH_HEADER_SIZE, SEAL_SIZE, SEGMENT_HEADER_SIZE
 from jobyard.model import limits
 
 

@@ -3,7 +3,16 @@
 import pytest
 
 from jobyard import build
-from jobyard.model.extra import DROPPED, OPEN, SETTLED, Extra, Member, absorb, encode_extra, size_of
+from jobyard.model.details import (
+    DROPPED,
+    OPEN,
+    SETTLED,
+    Extra,
+    Member,
+    absorb,
+    encode_extra,
+    size_of,
+)
 from jobyard.model.members import FEW, MemberIndex
 
 

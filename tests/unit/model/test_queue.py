@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.extra import Outcome
+from jobyard.model.details import Outcome
 from jobyard.model.job import BEANSTALK, RAW, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue, Waiter
-from jobyard.sessions.beanstalk.door import TERMS
+from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.yards import OpenYard
 
 

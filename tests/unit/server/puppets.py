@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from jobyard.journal.journal import Journal
-from jobyard.sessions.session import Entrance, Peer, Session
+from jobyard.protocols.session import Entrance, Peer, Session
 
 
 class Puppet(Session):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jobyard.config import Config
+from jobyard.protocols.shared_limits import FREE_SIZE
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.server import Server
-from jobyard.sessions.guard import FREE_SIZE
 from tests.support.bunqueue import frame, pack
 from tests.support.http_text import handshake, ws_frame
 from tests.support.patience import PATIENCE_S

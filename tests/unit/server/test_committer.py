@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
-from jobyard.engine.claim_setup import open_topic_queue
+from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.errors import StorageFailed
-from jobyard.journal.gate import Outbox
+from jobyard.journal.reply_gate import Outbox
 from jobyard.model.job import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC

@@ -9,16 +9,16 @@ from functools import partial
 
 import pytest
 
-from jobyard.engine.put import put
-from jobyard.engine.queues import open_queue
+from jobyard.engine.jobs.put import put
+from jobyard.engine.jobs.queues import open_queue
 from jobyard.errors import JournalDamaged, StorageFailed
-from jobyard.journal.gate import Gate
+from jobyard.journal.reply_gate import Gate
 from jobyard.model.job import BEANSTALK, RAW
 from jobyard.model.limits import READ_AHEAD_MAX
+from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.server.connection import SEND_MAX, STUCK_MS, Connection
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
-from jobyard.sessions.session import OUTPUT_MAX
 from tests.support.patience import PATIENCE_S
 from tests.support.yards import OpenYard
 from tests.unit.server.puppets import PuppetEntrance

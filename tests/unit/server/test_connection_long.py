@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobyard.protocols.shared_limits import FREE_SIZE
 from jobyard.server.connection import SEND_MAX
-from jobyard.sessions.guard import FREE_SIZE
 from tests.unit.server.test_connection import Hall, numbered
 
 

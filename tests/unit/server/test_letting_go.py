@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from jobyard.config import Config
-from jobyard.journal.gate import Gate, Outbox
+from jobyard.journal.reply_gate import Gate, Outbox
+from jobyard.protocols.http.call import Call
+from jobyard.protocols.session import Session
 from jobyard.server.connection import Connection
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.server import Server
-from jobyard.sessions.http.call import Call
-from jobyard.sessions.session import Session
 from tests.support.bunqueue import frame, pack
 from tests.support.http_text import handshake, ws_frame
 from tests.support.patience import PATIENCE_S

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.journal.gate import Gate
+from jobyard.journal.reply_gate import Gate
+from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from jobyard.server.loop import (
     ACCEPT_REST_MS,
     ACCEPTS_PER_TURN,
@@ -21,7 +22,6 @@ from jobyard.server.loop import (
     connections_limit,
 )
 from jobyard.server.turn import Turns
-from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from tests.support.patience import PATIENCE_S
 from tests.support.yards import OpenYard
 

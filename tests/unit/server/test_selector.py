@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import pytest
 
-from jobyard.journal.gate import Gate
+from jobyard.journal.reply_gate import Gate
+from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.selector import YardSelector
 from jobyard.server.turn import Turns
-from jobyard.sessions.beanstalk.entrance import BeanstalkEntrance
 from tests.support.patience import PATIENCE_S
 from tests.support.yards import OpenYard
 

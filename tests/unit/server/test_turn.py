@@ -5,9 +5,9 @@ import gc
 import pytest
 
 from jobyard import build
-from jobyard.engine.compaction import IDLE
-from jobyard.engine.tasks import Task
-from jobyard.engine.waits import JobWait, Patient
+from jobyard.engine.recovery.compaction import IDLE
+from jobyard.engine.state.job_waits import JobWait, Patient
+from jobyard.engine.state.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Stirrable, Turns, timeout_s
 from tests.support.memory_storage import MemoryStorage

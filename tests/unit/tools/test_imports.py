@@ -28,15 +28,15 @@ def test_the_repository_is_read_at_all() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("src/jobyard/model/job.py", "from jobyard.engine.yard import Yard"),
-        ("src/jobyard/model/job.py", "import jobyard.wire.lines"),
+        ("src/jobyard/model/job.py", "from jobyard.engine.state.yard import Yard"),
+        ("src/jobyard/model/job.py", "import jobyard.wire.beanstalk"),
         ("src/jobyard/model/job.py", "from jobyard import engine"),
         ("src/jobyard/model/job.py", "from ..engine import yard"),
         ("src/jobyard/model/job.py", "def f():\n    from jobyard.server import loop"),
         ("src/jobyard/model/job.py", "if TYPE_CHECKING:\n    from jobyard.cli import main"),
-        ("src/jobyard/journal/record.py", "from jobyard.wire import lines"),
-        ("src/jobyard/wire/lines.py", "from jobyard.journal import record"),
-        ("src/jobyard/sessions/session.py", "from jobyard.server import loop"),
+        ("src/jobyard/journal/format/record.py", "from jobyard.wire import beanstalk"),
+        ("src/jobyard/wire/beanstalk.py", "from jobyard.journal import record"),
+        ("src/jobyard/protocols/session.py", "from jobyard.server import loop"),
         ("src/jobyard/server/loop.py", "from jobyard.cli import main"),
         ("src/jobyard/client/pool.py", "from jobyard.engine import yard"),
         ("src/jobyard/attic/old.py", ""),
@@ -51,14 +51,53 @@ def test_an_import_upwards_is_found(tmp_path: Path, path: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("src/jobyard/sessions/beanstalk.py", "from jobyard.sessions import bunqueue"),
-        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.topics.work import A"),
-        ("src/jobyard/sessions/glidemq_keys.py", "import jobyard.sessions.beanstalk.put"),
-        ("src/jobyard/sessions/session.py", "from jobyard.sessions.beanstalk import put"),
+        ("src/jobyard/protocols/beanstalk.py", "from jobyard.protocols import bunqueue"),
+        (
+            "src/jobyard/protocols/beanstalk/put.py",
+            "from jobyard.protocols.topics.queue.work import A",
+        ),
+        ("src/jobyard/protocols/glidemq_keys.py", "import jobyard.protocols.beanstalk.put"),
+        ("src/jobyard/protocols/session.py", "from jobyard.protocols.beanstalk import put"),
     ],
 )
 def test_protocols_stay_apart(tmp_path: Path, path: str, text: str) -> None:
     assert "protocols stay apart" in findings_of(tmp_path, {path: text})[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/engine/state/yard.py", "from jobyard.engine.jobs.put import put"),
+        ("src/jobyard/engine/jobs/put.py", "from jobyard.engine.topics import routers"),
+        ("src/jobyard/engine/topics/routers.py", "from jobyard.engine.glidemq.add import add"),
+        ("src/jobyard/engine/attic/old.py", ""),
+        (
+            "src/jobyard/protocols/glidemq/keyspace/key.py",
+            "import jobyard.protocols.glidemq.groups.x",
+        ),
+    ],
+)
+def test_an_import_of_a_folder_that_is_not_below_is_found(
+    tmp_path: Path, path: str, text: str
+) -> None:
+    (finding, *_) = findings_of(tmp_path, {path: text})
+    assert finding.startswith(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/jobyard/engine/jobs/put.py", "from jobyard.engine.state.yard import Yard"),
+        ("src/jobyard/engine/jobs/put.py", "from jobyard.engine.jobs.take import offer"),
+        (
+            "src/jobyard/engine/state/yard.py",
+            "if TYPE_CHECKING:\n    from jobyard.engine.jobs.schedule import Crons",
+        ),
+        ("src/jobyard/protocols/glidemq/session.py", "import jobyard.protocols.glidemq.commands.x"),
+    ],
+)
+def test_an_import_of_a_folder_below_is_fine(tmp_path: Path, path: str, text: str) -> None:
+    assert findings_of(tmp_path, {path: text}) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +111,7 @@ def test_protocols_stay_apart(tmp_path: Path, path: str, text: str) -> None:
     ],
 )
 def test_the_world_stays_at_the_edge(tmp_path: Path, text: str) -> None:
-    (finding, *_) = findings_of(tmp_path, {"src/jobyard/engine/yard.py": text})
+    (finding, *_) = findings_of(tmp_path, {"src/jobyard/engine/state/yard.py": text})
     assert "may be imported only in" in finding
     assert imports.findings(tmp_path / "none") == []
 
@@ -80,14 +119,14 @@ def test_the_world_stays_at_the_edge(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("src/jobyard/engine/yard.py", "from jobyard.journal import journal\nimport zlib"),
-        ("src/jobyard/engine/yard.py", "from librt.strings import BytesWriter"),
-        ("src/jobyard/engine/yard.py", "from jobyard.errors import NotFound"),
-        ("src/jobyard/engine/yard.py", "from .heap import Heap\nfrom . import heap"),
-        ("src/jobyard/sessions/beanstalk/put.py", "from jobyard.sessions.beanstalk import a"),
-        ("src/jobyard/sessions/beanstalk_stats.py", "from jobyard.sessions.beanstalk import a"),
-        ("src/jobyard/sessions/beanstalk.py", "from jobyard.sessions.session import Session"),
-        ("src/jobyard/server/loop.py", "import os, select\nfrom jobyard.sessions import session"),
+        ("src/jobyard/engine/state/yard.py", "from jobyard.journal import journal\nimport zlib"),
+        ("src/jobyard/engine/state/yard.py", "from librt.strings import BytesWriter"),
+        ("src/jobyard/engine/state/yard.py", "from jobyard.errors import NotFound"),
+        ("src/jobyard/engine/state/yard.py", "from .heap import Heap\nfrom . import heap"),
+        ("src/jobyard/protocols/beanstalk/put.py", "from jobyard.protocols.beanstalk import a"),
+        ("src/jobyard/protocols/beanstalk_stats.py", "from jobyard.protocols.beanstalk import a"),
+        ("src/jobyard/protocols/beanstalk.py", "from jobyard.protocols.session import Session"),
+        ("src/jobyard/server/loop.py", "import os, select\nfrom jobyard.protocols import session"),
         ("src/jobyard/cli/main.py", "from jobyard import __version__\nimport os"),
         ("sim/world.py", "import random\nfrom jobyard.engine import yard"),
     ],
@@ -116,11 +155,11 @@ def test_a_circle_for_types_alone_is_none(tmp_path: Path) -> None:
 
 
 def test_relative_imports_get_their_full_names() -> None:
-    tree = ast.parse("from ..wire import lines\nfrom . import heap\nfrom .heap import Heap")
+    tree = ast.parse("from ..wire import beanstalk\nfrom . import heap\nfrom .heap import Heap")
     targets = [found.target for found in imports.imports_of(tree, "jobyard.engine")]
     assert targets == [
         "jobyard.wire",
-        "jobyard.wire.lines",
+        "jobyard.wire.beanstalk",
         "jobyard.engine",
         "jobyard.engine.heap",
         "jobyard.engine.heap",

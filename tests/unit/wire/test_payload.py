@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
-from jobyard.wire.msgpack import DEPTH_MAX, Ext, decode, skip
-from jobyard.wire.msgpack_write import Raw, encode
+from jobyard.wire.msgpack.forms import DEPTH_MAX, Ext, decode, skip
+from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.payload import NO_JSON, codec_of, parse_request, to_json, to_msgpack, to_raw
 from tests.support.msgpack_values import FRAMES, same
 

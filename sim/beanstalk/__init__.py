@@ -1,0 +1,1 @@
+"""Runs with beanstalk clients: what they should be answered."""

@@ -1,0 +1,1 @@
+"""Verbs that only glide-mq has. Above `jobs`, apart from `topics`."""

@@ -1,0 +1,268 @@
+"""How a run of a job ends at the door of glide-mq.
+
+A worker proves that a job is its own by the entry it was given, "" for one of a list. Who lost a
+job, to a restart or because it was silent for too long, may still end it for as long as nobody took
+it again. NotHeld changes nothing. What becomes of the job depends on its family, as everywhere.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.glidemq.add import entry_of
+from jobyard.engine.jobs import finish as ends
+from jobyard.engine.jobs.queues import drop_if_idle
+from jobyard.engine.state.yard import Yard, abs_stamp
+from jobyard.errors import NotHeld
+from jobyard.journal.format.record import RELEASED
+from jobyard.model.details import Fields, Outcome, overlay_field
+from jobyard.model.index.append_list import Line
+from jobyard.model.index.item import Item
+from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, MSGPACK, READY, Job, counts_attempts
+from jobyard.model.queue import Lease, Queue
+from jobyard.model.transition import End
+
+# Jobs at rest that one end lets go at most.
+_TRIM_MAX: Final = 1000
+# How long a worker may be silent that said nothing of it.
+_LOCK_MS: Final = 30_000
+
+
+@final
+class Keep:
+    """What is kept of jobs that ended; -1 for no bound."""
+
+    def __init__(self, *, is_kept: bool = True, count: i64 = -1, age_ms: i64 = -1) -> None:
+        self.is_kept: bool = is_kept
+        self.count: i64 = count
+        self.age_ms: i64 = age_ms
+
+
+def is_held(job: Job, entry: str) -> bool:
+    """Tell whether who knows `entry` may end the run of a job."""
+    lease = job.lease
+    if lease is None:
+        may_be_late = job.state == READY and job.deliveries > 0 and counts_attempts(job.family)
+        return may_be_late and entry in ("", entry_of(job))
+    if lease.terms.door != GLIDE:
+        return False
+    return not entry if lease.terms.is_list else entry == entry_of(job)
+
+
+def is_held_by(job: Job, stamp: i64) -> bool:
+    """Tell whether who knows the entry of a place in line runs a job, taken from the stream."""
+    lease = job.lease
+    return (
+        lease is not None
+        and lease.terms.door == GLIDE
+        and not lease.terms.is_list
+        and abs_stamp(job.stamp) == stamp
+    )
+
+
+def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
+    """End a run well; what it came to is told as text, for other families as MessagePack."""
+    if not is_held(job, entry):
+        raise NotHeld
+    complete_held(yard, job, returnvalue, keep, now_ms)
+
+
+def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
+    """End a run well, of which the caller has seen that it may."""
+    queue = job.queue
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.family != GLIDE:
+        ends.complete(yard, job, returnvalue, MSGPACK, ends.KEEP_AS_ASKED, now_ms)
+        return
+    kept: i64 = 1 if keep.is_kept else ends.KEEP_NOT
+    ends.complete(yard, job, returnvalue, JSON, kept, now_ms)
+    _trim(yard, queue, queue.done, keep, now_ms)
+
+
+def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure
+    yard: Yard,
+    job: Job,
+    entry: str,
+    reason: str,
+    max_attempts: i64,
+    backoff_ms: i64,
+    keep: Keep,
+    now_ms: i64,
+) -> str:
+    """End a run badly; "retrying" or "failed". How often and when is told only for own jobs."""
+    if not is_held(job, entry):
+        raise NotHeld
+    queue = job.queue
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.family == GLIDE:
+        ends.fail(
+            yard,
+            job,
+            reason,
+            now_ms,
+            delay_ms=max(backoff_ms, 0),
+            limit=max(max_attempts, 0),
+            is_removed=not keep.is_kept,
+        )
+        if job.state in (DEAD, GONE):
+            _trim(yard, queue, queue.dead, keep, now_ms)
+    else:
+        ends.fail(yard, job, reason, now_ms)
+    return "failed" if job.state in (DEAD, GONE) else "retrying"
+
+
+def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
+    """Give a job back, to the end of the stream or to come again after a delay."""
+    if not is_held(job, entry):
+        raise NotHeld
+    yard.now_ms = max(yard.now_ms, now_ms)
+    if job.family != GLIDE:
+        ends.release(yard, job, job.rank, delay_ms, now_ms)
+        return
+    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    end.due_ms = now_ms + delay_ms
+    end.stamp = yard.stamp(now_ms)
+    if delay_ms > 0 and is_delay_apart(job):
+        end.news = delay_news(delay_ms)
+    elif delay_ms == 0 and job.delay_ms > 0 and not is_delay_apart(job):
+        end.news = delay_news(job.delay_ms)
+    ends.end_run(yard, job, end, now_ms)
+
+
+def is_delay_apart(job: Job) -> bool:
+    """Tell whether the delay that is told of a job is not the one it has.
+
+    So it is once a job of glide-mq has failed, for it waits to be tried again then, and once it
+    came at once though another was asked for.
+    """
+    extra = job.extra
+    if extra is None or job.family != GLIDE:
+        return False
+    part = extra.glide
+    is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
+    return is_noted or extra.failures is not None
+
+
+def delay_news(delay_ms: i64) -> bytes:
+    """Return the news that a delay is to be told, whatever the job has."""
+    fields = Fields()
+    overlay_field(fields, b"delay", str(int(delay_ms)).encode())
+    return fields.done()
+
+
+def reclaim(
+    yard: Yard,
+    queue: Queue,
+    min_idle_ms: i64,
+    max_stalled: i64,
+    now_ms: i64,
+    *,
+    is_list: bool = False,
+    most: int = 1000,
+) -> list[Job]:
+    """End the runs whose workers have been silent for too long; return the jobs.
+
+    They are ready again, or dead if it was once too often.
+    """
+    yard.now_ms = max(yard.now_ms, now_ms)
+    silent: list[Lease] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is None or lease.terms.door != GLIDE or lease.terms.is_list != is_list:
+            continue
+        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
+            silent.append(lease)
+    return _give_up(yard, silent, max_stalled, most, now_ms)
+
+
+def reclaim_lost(
+    yard: Yard, queue: Queue, present: dict[str, int], max_stalled: i64, now_ms: i64
+) -> list[Job]:
+    """End the runs of consumers that are not present and were silent for too long.
+
+    Of a job from the lists nobody knows who took it: for it any of them may be the one.
+    """
+    yard.now_ms = max(yard.now_ms, now_ms)
+    lost: list[Lease] = []
+    for item in queue.leased.items:
+        assert isinstance(item, Job)
+        lease = item.lease
+        if lease is None or lease.terms.door != GLIDE:
+            continue
+        label = lease.terms.label
+        if present and (not label or label in present):
+            continue
+        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        if now_ms - lease.beat_ms >= 2 * (lock_ms if lock_ms > 0 else _LOCK_MS):
+            lost.append(lease)
+    return _give_up(yard, lost, max_stalled, 1000, now_ms) if lost else []
+
+
+def _give_up(
+    yard: Yard, silent: list[Lease], max_stalled: i64, most: int, now_ms: i64
+) -> list[Job]:
+    """End runs that nobody goes on with, the longest silent if not all; return their jobs."""
+    silent.sort(key=_beat_of)
+    del silent[most:]
+    # Who waits is served with each, so the best come first.
+    silent.sort(key=_turn_of)
+    jobs: list[Job] = []
+    for lease in silent:
+        job = lease.job
+        if job.lease is not lease:
+            continue
+        jobs.append(job)
+        if job.family == GLIDE:
+            ends.stall(yard, job, max_stalled, now_ms)
+        else:
+            ends.expire(yard, lease, now_ms)
+    return jobs
+
+
+def _beat_of(lease: Lease) -> int:
+    return lease.beat_ms
+
+
+def _turn_of(lease: Lease) -> tuple[int, int]:
+    return lease.job.rank, abs_stamp(lease.job.stamp)
+
+
+def _trim(yard: Yard, queue: Queue, line: Line, keep: Keep, now_ms: i64) -> None:
+    """Let the oldest jobs of this family go that are not to be kept."""
+    if not keep.is_kept or (keep.count < 0 and keep.age_ms < 0):
+        return
+    over: i64 = line.live_count - keep.count if keep.count >= 0 else 0
+    for _ in range(_TRIM_MAX):
+        oldest = line.first()
+        if oldest is None or not _is_over(oldest, over, keep, now_ms):
+            break
+        assert isinstance(oldest, Outcome)
+        if oldest.job.family != GLIDE:
+            _trim_among(yard, line, over, keep, now_ms)
+            break
+        yard.drop(oldest.job, now_ms)
+        over -= 1
+    if yard.queues.get(queue.name) is queue:
+        # On a full disk the job went with its end, and the queue with its last job.
+        drop_if_idle(yard, queue)
+
+
+def _trim_among(yard: Yard, line: Line, over: i64, keep: Keep, now_ms: i64) -> None:
+    """Pass over jobs of other families, which are not for this door to let go."""
+    # Those that are not live are few: a line is swept before they are a quarter.
+    for item in line.items[: 2 * _TRIM_MAX]:
+        if item.pos < 0:
+            continue
+        if not _is_over(item, over, keep, now_ms):
+            break
+        assert isinstance(item, Outcome)
+        over -= 1
+        if item.job.family == GLIDE:
+            yard.drop(item.job, now_ms)
+
+
+def _is_over(item: Item, over: i64, keep: Keep, now_ms: i64) -> bool:
+    assert isinstance(item, Outcome)
+    return over > 0 or 0 <= keep.age_ms < now_ms - item.ended_ms

@@ -1,0 +1,579 @@
+"""The verbs by which a run of a job ends: finished, failed, given back, buried, run out of time.
+
+A lease is ended only at its own door, by its deadline, or by the holder's leaving. What becomes of
+the job then depends on the family of the job, never on the door of the lease.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs import dead_letters, flows, schedule
+from jobyard.engine.jobs.move import erase, is_revoked
+from jobyard.engine.jobs.queues import drop_if_idle
+from jobyard.engine.jobs.retention import trim_dead
+from jobyard.engine.jobs.take import offer, tell_holder
+from jobyard.engine.state import bus
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import NotFound, NotHeld, ResultTooLarge, StorageFull, YardFull
+from jobyard.journal.format.record import (
+    BURIED,
+    EXPIRED,
+    FAILED,
+    FINISHED,
+    HANDED_BACK,
+    LET_GO,
+    PARKED,
+    RELEASED,
+    STALLED,
+)
+from jobyard.model.details import (
+    ATTEMPTS_USED,
+    EXPLICIT,
+    LAID_ASIDE,
+    REASON,
+    RESULT_LOST,
+    STACK,
+    STARTED,
+    TIMED_OUT,
+    Failure,
+    Fields,
+    failure_field,
+    overlay_field,
+    result_field,
+)
+from jobyard.model.details import STALLED as BY_STALL
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    GLIDE,
+    GONE,
+    READY,
+    TOPICS,
+    Job,
+    counts_attempts,
+)
+from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
+from jobyard.model.queue import Book, Lease
+from jobyard.model.throttle.ready_lists import STAGED, STREAM
+from jobyard.model.throttle.settings import DEFAULTS
+from jobyard.model.transition import End
+
+# Whether a job that is done is kept: as it was asked for when it was put, or as the worker says.
+KEEP_AS_ASKED: Final = -1
+KEEP_NOT: Final = 0
+
+# What is told of a job whose result found no room.
+NOT_KEPT: Final = "result not kept: storage full"
+# The most that is told of a job that is done, beside its result.
+_NEWS_SIZE: Final = 64
+
+# Jobs that are done and kept for a queue; beyond this the oldest go.
+DONE_KEPT_MAX: Final = 100_000
+
+# Failed attempts are counted up to here, which is what a job has room for.
+ATTEMPTS_COUNTED: Final = (1 << 15) - 1
+
+# How often a worker may fall silent over a job of glide-mq, where no worker says.
+STALLS_MAX: Final = 1
+
+
+def held(yard: Yard, job_id: i64, book: Book) -> Job:
+    """Return a job that is leased to the holder of `book`."""
+    job = yard.jobs.get(job_id)
+    if job is None:
+        raise NotFound
+    lease = job.lease
+    if lease is None or lease.book is not book:
+        raise NotHeld
+    return job
+
+
+def finish(yard: Yard, job: Job, now_ms: i64) -> None:
+    """End the run of a held job well, without a result."""
+    if job.family != BEANSTALK or yard.bus.is_on or yard.names.dependents or yard.waits.by_id:
+        complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
+        return
+    # The shortest way, where there is nobody to be told.
+    if yard.journal.is_on:
+        yard.journal.append_end(job, End(job, FINISHED, GONE), now_ms, waited=True)
+    yard.counters.of(job).finished += 1
+    _let_go(yard, job, FINISHED, now_ms)
+
+
+def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
+    """End the run of a held job with a result, which is kept with it unless it goes at once.
+
+    ResultTooLarge and YardFull change nothing.
+    """
+    _check_size(yard, len(result))
+    is_kept = _is_kept(job, keep)
+    end = End(job, FINISHED, DONE if is_kept else GONE)
+    lease = job.lease
+    started_ms: i64 = 0
+    if lease is not None:
+        started_ms = lease.started_ms
+    if is_kept and yard.journal.is_on:
+        end.news = _done_news(yard, job, started_ms, result, codec)
+    if yard.names.dependents:
+        flows.make_room(yard, job, len(result))
+    after = None
+    if job.extra is not None:
+        after = schedule.hold_successor(yard, job, len(result), now_ms)
+    if yard.bus.is_on:
+        yard.bus.tell_completed(job.queue, job, result, codec, now_ms)
+    _end_well(yard, job, end, started_ms, now_ms)
+    is_kept = job.state == DONE
+    if after is not None:
+        schedule.put_successor(yard, job.queue, after, now_ms)
+    if is_kept and not yard.journal.is_on:
+        _keep_in_memory(yard, job, started_ms, result, codec)
+    if yard.names.dependents:
+        flows.settle(yard, job, result, now_ms)
+    yard.waits.ended(job, result)
+    if is_kept and job.queue.done.live_count > DONE_KEPT_MAX:
+        _trim_done(yard, job, now_ms)
+
+
+def _check_size(yard: Yard, size: i64) -> None:
+    most = yard.bodies.result_size_max
+    if size > most:
+        raise ResultTooLarge(f"result is larger than {most} bytes")
+
+
+def _is_kept(job: Job, keep: i64) -> bool:
+    if not counts_attempts(job.family) or keep == KEEP_NOT:
+        return False
+    return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
+
+
+def _end_well(yard: Yard, job: Job, end: End, started_ms: i64, now_ms: i64) -> None:
+    """End a run; the job stays without its result where there is no room for that.
+
+    It goes only where not even the room kept aside has that much left.
+    """
+    journal = yard.journal
+    if end.state == GONE:
+        _end(yard, job, end, now_ms, waited=True)
+        return
+    if _is_ended(yard, job, end, now_ms):
+        if journal.is_full and job.outcome().reason == RESULT_LOST:
+            journal.results_lost += 1
+        return
+    journal.note_full()
+    end.news = _lost_news(started_ms)
+    if _is_ended(yard, job, end, now_ms):
+        journal.results_lost += 1
+        return
+    _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
+    journal.done_lost += 1
+
+
+def _keep_in_memory(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> None:
+    """Keep what a job came to where there is no journal, as long as there is room."""
+    outcome = job.outcome()
+    outcome.started_ms = started_ms
+    if yard.bodies.admits(len(result)):
+        outcome.set_result(codec, result)
+        yard.bodies.hold_result(job)
+    else:
+        outcome.reason = RESULT_LOST
+        outcome.error = NOT_KEPT
+        yard.journal.results_lost += 1
+
+
+def _is_ended(yard: Yard, job: Job, end: End, now_ms: i64) -> bool:
+    """End a run if there is room for a job that stays."""
+    if yard.journal.is_full and not _may_stay(yard, job, len(end.news)):
+        return False
+    try:
+        _end(yard, job, end, now_ms, waited=True)
+    except StorageFull:
+        return False
+    return True
+
+
+def _may_stay(yard: Yard, job: Job, news_size: i64) -> bool:
+    journal = yard.journal
+    return journal.has_room_aside(journal.end_size(job, news_size), journal.segment_size)
+
+
+def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> bytes:
+    """Return what is told of a job that is done: with its result, unless a full disk has no room.
+
+    Results may take half of the segment that ends of jobs may take of the room kept aside.
+    """
+    journal = yard.journal
+    if result and journal.is_full:
+        size = journal.end_size(job, len(result) + _NEWS_SIZE)
+        if not journal.has_room_aside(size, journal.segment_size // 2):
+            return _lost_news(started_ms)
+    fields = Fields()
+    if started_ms > 0:
+        # Unknown of a run that was ended late; no time is written as a time.
+        fields.number(STARTED, started_ms)
+    if result:
+        result_field(fields, codec, result)
+    return fields.done()
+
+
+def _lost_news(started_ms: i64) -> bytes:
+    fields = Fields()
+    if started_ms > 0:
+        fields.number(STARTED, started_ms)
+    fields.numbers(REASON, (RESULT_LOST,), NOT_KEPT.encode())
+    return fields.done()
+
+
+def _trim_done(yard: Yard, newest: Job, now_ms: i64) -> None:
+    outcome = newest.queue.done.first()
+    assert isinstance(outcome, flows.Outcome)
+    yard.drop(outcome.job, now_ms)
+
+
+def fail(  # noqa: PLR0913  what a worker may say of a failure
+    yard: Yard,
+    job: Job,
+    error: str,
+    now_ms: i64,
+    *,
+    stack: str = "",
+    reason: i64 = EXPLICIT,
+    delay_ms: i64 = -1,
+    is_final: bool = False,
+    is_removed: bool = False,
+    limit: i64 = -1,
+    why: i64 = FAILED,
+) -> None:
+    """End the run of a held job badly: tried again later, or dead if it was the last attempt.
+
+    `limit` is how many attempts there are where who ran it says so, not the policy; `why` is the
+    act that is counted.
+    """
+    policy = job.policy
+    attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
+    is_final = is_final or is_revoked(job)
+    is_last = is_final or _is_last(job, attempts, limit)
+    if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
+        return
+    if is_last:
+        end = End(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
+    else:
+        wait_ms = delay_ms if delay_ms >= 0 else _backoff(job, attempts)
+        end = End(job, why, DELAYED if wait_ms > 0 else READY)
+        end.due_ms = now_ms + wait_ms
+        if wait_ms == 0:
+            end.stamp = yard.new_place(job, now_ms)
+            end.shelf = STAGED if job.family == GLIDE else STREAM
+    end.attempts = attempts
+    lease = job.lease
+    started_ms = lease.started_ms if lease is not None else now_ms
+    fields = Fields()
+    if counts_attempts(job.family):
+        if job.family == GLIDE and job.delay_ms > 0:
+            _keep_delay(fields, job)
+        failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
+        if stack:
+            fields.text(STACK, stack)
+        if end.state == DEAD:
+            if reason == EXPLICIT and not is_final:
+                reason = ATTEMPTS_USED
+            fields.numbers(REASON, (reason,), error.encode())
+            fields.numbers(STARTED, (started_ms,), b"")
+        end.news = fields.done()
+    if yard.bus.is_on:
+        _tell_failed(yard, job, end, error, reason, now_ms)
+    _finish_failed(yard, job, end, error, now_ms)
+
+
+def _keep_delay(fields: Fields, job: Job) -> None:
+    """Write down for the first failure of a job of glide-mq which delay was asked for.
+
+    From then on its delay is how long it waits to be tried again.
+    """
+    extra = job.extra
+    if extra is not None:
+        part = extra.glide
+        is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
+        if is_noted or extra.failures is not None:
+            return
+    overlay_field(fields, b"delay", str(int(job.delay_ms)).encode())
+
+
+def _is_last(job: Job, attempts: i64, limit: i64) -> bool:
+    """Tell whether a job has no attempt left; one of glide-mq has one if nothing was said."""
+    if limit < 0:
+        limit = job.policy.max_attempts
+    return attempts >= max(limit, 1) if job.family == GLIDE else 0 < limit <= attempts
+
+
+def _backoff(job: Job, attempts: i64) -> i64:
+    if job.family == GLIDE:
+        return exact_backoff_ms(job.policy, attempts)
+    return backoff_ms(job.policy, job.id, attempts)
+
+
+def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms: i64) -> None:
+    event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+    event.error = error
+    event.reason = reason
+    event.is_final = end.state in (DEAD, GONE)
+    event.is_dead = end.state == DEAD
+    if end.state == DELAYED:
+        event.delay_ms = end.due_ms - now_ms
+    yard.bus.tell(event)
+
+
+def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> None:
+    is_last = end.state in (DEAD, GONE)
+    if is_last and yard.names.dependents:
+        flows.make_room(yard, job, len(error))
+    _end(yard, job, end, now_ms, waited=end.why != STALLED)
+    if is_last:
+        if yard.names.dependents:
+            flows.fail(yard, job, error, now_ms)
+        if job.state == DEAD and job.family == BUNQUEUE:
+            trim_dead(yard, job.queue, 1, now_ms)
+    elif yard.bus.is_on:
+        event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
+        event.before = "failed"
+        yard.bus.tell(event)
+
+
+def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bool:
+    """Release a held job as a beanstalk client does; False if it does not come back.
+
+    To a job whose family counts attempts this is one, its rank stays, and it may be the last.
+    """
+    if not counts_attempts(job.family):
+        release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
+    else:
+        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
+    return job.state not in (DEAD, GONE)
+
+
+def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None:
+    """Give a held job back, ready now or after a delay, with a new rank that is remembered."""
+    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    end.rank = rank
+    end.due_ms = now_ms + delay_ms
+    _rename_entry(yard, job, end, now_ms)
+    _end(yard, job, end, now_ms, waited=True)
+
+
+def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
+    """Lay a held job aside at the end of the dead line until someone kicks it."""
+    if counts_attempts(job.family):
+        fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True, why=BURIED)
+        return
+    if job.family == TOPICS and _is_letter(yard, job, now_ms):
+        return
+    end = End(job, BURIED, DEAD)
+    if job.family == BEANSTALK:
+        end.rank = rank
+    if yard.bus.is_on:
+        _tell_failed(yard, job, end, "buried", LAID_ASIDE, now_ms)
+    _end(yard, job, end, now_ms, waited=True)
+
+
+def _is_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Make a dead letter of a held job, where its queue has any; tell whether that was done."""
+    queue = job.queue
+    if queue.config is None or queue.config.dead_letter is None:
+        return False
+    is_sent = dead_letters.send(yard, job, now_ms)
+    if is_sent and queue.rules is not None and queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    return is_sent
+
+
+def park(yard: Yard, job: Job, now_ms: i64) -> None:
+    """End a run for now: the job goes on when the jobs it waits for have."""
+    _end(yard, job, End(job, PARKED, BLOCKED), now_ms, waited=True)
+    if yard.bus.is_on:
+        yard.bus.tell(bus.Event(bus.WAITING_CHILDREN, job.queue, job, now_ms))
+
+
+def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
+    """Start the time of a lease anew. Nothing is recorded: most leases do not outlive the boot."""
+    lease.ttl_ms = ttl_ms
+    lease.until_ms = now_ms + ttl_ms
+    lease.beat_ms = now_ms
+    lease.sort_key = lease.until_ms
+    timeout_ms = lease.job.policy.timeout_ms
+    if timeout_ms > 0:
+        lease.sort_key = min(lease.sort_key, lease.started_ms + timeout_ms)
+    lease.book.leases.moved(lease)
+    yard.arm(lease.book, lease.book.soonest_ms())
+
+
+def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
+    """End a lease whose time is over."""
+    job = lease.job
+    timeout_ms = job.policy.timeout_ms
+    if not counts_attempts(job.family):
+        end = End(job, EXPIRED, READY)
+        end.due_ms = now_ms
+        _end(yard, job, end, now_ms, waited=False)
+    elif timeout_ms > 0 and now_ms >= lease.started_ms + timeout_ms:
+        fail(yard, job, "Job timeout exceeded", now_ms, reason=TIMED_OUT)
+    elif job.family == GLIDE:
+        stall(yard, job, STALLS_MAX, now_ms)
+    else:
+        _stall(yard, lease, now_ms)
+
+
+def stall(yard: Yard, job: Job, most: i64, now_ms: i64) -> bool:
+    """End the run of a job of glide-mq whose worker fell silent; False if it was once too often.
+
+    It counts for no attempt, and lets the job go to the end of the stream.
+    """
+    is_last = job.stalls() + 1 > most
+    end = End(job, STALLED, DEAD if is_last else READY)
+    error = "job stalled more than maxStalledCount"
+    if is_last:
+        fields = Fields()
+        fields.numbers(REASON, (BY_STALL,), error.encode())
+        end.news = fields.done()
+    else:
+        end.due_ms = now_ms
+        end.stamp = yard.stamp(now_ms)
+    if yard.bus.is_on:
+        if is_last:
+            _tell_failed(yard, job, end, error, BY_STALL, now_ms)
+        else:
+            yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+    _finish_failed(yard, job, end, error, now_ms)
+    return not is_last
+
+
+def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
+    """End the run of a job whose holder has not been heard of for too long."""
+    job = lease.job
+    policy = job.policy
+    rules = job.queue.rules
+    settings = rules.settings if rules is not None else DEFAULTS
+    attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
+    stalls: i64 = job.stalls() + 1
+    is_out = 0 < policy.max_attempts <= attempts
+    is_last = is_out or stalls >= settings.stalls_max
+    if is_last:
+        end = End(job, STALLED, GONE if policy.flags & REMOVE_DEAD else DEAD)
+    else:
+        end = End(job, STALLED, READY)
+        end.due_ms = now_ms
+    end.attempts = attempts
+    error = "Job stalled"
+    reason: i64 = ATTEMPTS_USED if is_out else BY_STALL
+    fields = Fields()
+    failure_field(fields, Failure(attempts, lease.started_ms, now_ms, BY_STALL, error))
+    if end.state == DEAD:
+        fields.numbers(REASON, (reason,), error.encode())
+        fields.numbers(STARTED, (lease.started_ms,), b"")
+    end.news = fields.done()
+    if yard.bus.is_on:
+        yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+        if is_last:
+            _tell_failed(yard, job, end, error, reason, now_ms)
+    _finish_failed(yard, job, end, error, now_ms)
+
+
+def hand_over(yard: Yard, lease: Lease, book: Book) -> None:
+    """Let a lease belong to another book."""
+    lease.book.leases.remove(lease)
+    lease.book = book
+    book.leases.push(lease)
+    yard.arm(book, lease.sort_key)
+
+
+def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
+    """End a run as if it had not begun."""
+    if schedule.is_run(yard, job) and _erased(yard, job, now_ms):
+        return
+    end = End(job, LET_GO, READY)
+    end.due_ms = now_ms
+    _rename_entry(yard, job, end, now_ms)
+    _end(yard, job, end, now_ms, waited=False)
+
+
+def untake(yard: Yard, leases: list[Lease], now_ms: i64) -> None:
+    """Give back jobs of which who took them was never told."""
+    for lease in leases:
+        if lease.job.lease is lease:
+            give_back(yard, lease.job, now_ms)
+
+
+def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
+    """Let a job that comes back from another door be known by another entry at that of glide-mq.
+
+    Who had it before knows it by the old one, and lost it for good when it was taken again.
+    """
+    if job.family != GLIDE or job.deliveries < 2:
+        return
+    lease = job.lease
+    if lease is not None and lease.terms.door != GLIDE:
+        end.stamp = yard.new_place(job, now_ms)
+
+
+def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Let a run of a schedule go that was lost with its worker: the next slot brings the next."""
+    try:
+        erase(yard, job, now_ms)
+    except (YardFull, StorageFull):
+        return False
+    offer(yard, job.queue, now_ms)
+    drop_if_idle(yard, job.queue)
+    return True
+
+
+def end_run(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
+    """End a run as was decided; the job stays in the yard."""
+    _end(yard, job, end, now_ms, waited=True)
+
+
+def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
+    journal = yard.journal
+    queue = job.queue
+    if journal.is_on:
+        journal.append_end(job, end, now_ms, waited=waited)
+    yard.counters.ends(job, end)
+    if end.state == GONE:
+        _let_go(yard, job, end.why, now_ms)
+        return
+    lease = job.lease
+    yard.apply_end(job, end, now_ms)
+    if lease is not None and lease.terms.is_token and end.why in (STALLED, LET_GO):
+        # Who lost it may still finish it, for as long as nobody else takes it; who ended the run
+        # may not end it twice.
+        job.more().last_lease = lease.key if end.state == READY else 0
+    elif job.extra is not None:
+        job.extra.last_lease = 0
+    if end.news:
+        yard.apply_news(job, end.news)
+    if end.state == DONE:
+        yard.bodies.rest(job)
+        if journal.is_on:
+            yard.bodies.hold_result(job)
+    if queue.first_link is not None and (end.state == READY or queue.rules is not None):
+        offer(yard, queue, now_ms)
+    if lease is not None and lease.book.is_watched:
+        tell_holder(yard, lease, now_ms)
+
+
+def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
+    queue = job.queue
+    lease = job.lease
+    yard.apply_gone(job)
+    queue.finished_count += 1
+    if yard.keeper is not None:
+        yard.keeper.left(job, why, now_ms)
+    if queue.users_count == 0:
+        drop_if_idle(yard, queue)
+    if queue.rules is not None and queue.first_link is not None:
+        offer(yard, queue, now_ms)
+    if lease is not None and lease.book.is_watched:
+        tell_holder(yard, lease, now_ms)

@@ -1,0 +1,268 @@
+"""Lets jobs at rest go when their time is over, and tries dead ones again where that was asked for.
+
+A queue with such jobs has one alarm among the timers, set for the first of them that is due; a
+queue without any has none, and no turn pays for it. The promise: whatever is due goes within
+GAP_MS, and one ring does no more than RING_MAX of the work. What ends is counted on the way.
+
+Jobs of beanstalk and of topics stand in the same dead line and stay there until somebody kicks or
+deletes them.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.flows import room_to_look
+from jobyard.engine.jobs.move import revive
+from jobyard.engine.jobs.queues import drop_if_idle, settings_of
+from jobyard.engine.state import bus
+from jobyard.engine.state.timers import Alarm, Keeper
+from jobyard.engine.state.yard import Yard
+from jobyard.journal.format.record import (
+    BURIED,
+    FAILED,
+    FINISHED,
+    HANDED_BACK,
+    MOVE_SIZE,
+    STALLED,
+    STATE_SIZE,
+)
+from jobyard.model.details import Outcome, size_of
+from jobyard.model.index.minute_counter import Meters
+from jobyard.model.job import BUNQUEUE, DEAD, Job, counts_attempts
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.settings import DAY_MS, Settings
+
+# Results are looked at soon or never.
+DONE_AGE_MS: Final = 7 * DAY_MS
+RING_MAX: Final = 500
+# Dead jobs that one ring looks at; the next goes on behind them.
+LOOK_MAX: Final = 10_000
+# Between two rings of one queue passes at least this; for a long line a thousandth of its length.
+GAP_MS: Final = 20
+# A disk without room for a record is asked again after this.
+FULL_WAIT_MS: Final = 1000
+# Queues that are counted for; beyond these the one that was first is forgotten.
+METERS_MAX: Final = 10_000
+_DOUBLINGS_MAX: Final = 20
+
+
+@final
+class Sweep(Alarm):
+    """The alarm of one queue."""
+
+    def __init__(self, yard: Yard, queue: Queue) -> None:
+        super().__init__(yard.new_number(), NEVER_MS, 0)
+        self._yard = yard
+        self._queue = queue
+        # How far the dead line was looked through, and when the first of those is due.
+        self.cursor: i64 = 0
+        self.next_ms: i64 = NEVER_MS
+
+    def begin_anew(self) -> None:
+        """Look through the line from its begin."""
+        self.cursor = 0
+        self.next_ms = NEVER_MS
+
+    def ring(self, now_ms: i64) -> None:
+        """Do what is due in the queue."""
+        sweep(self._yard, self._queue, now_ms)
+
+
+@final
+class Rests(Keeper):
+    """Sets the alarms of all queues."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+
+    def rested(self, job: Job) -> None:
+        """See that a job at rest is looked at when it is due."""
+        if not counts_attempts(job.family):
+            return
+        queue = job.queue
+        ended_ms = job.outcome().ended_ms
+        meters = _meters(self._yard, queue)
+        if job.state != DEAD:
+            meters.done.add(ended_ms)
+            _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
+            return
+        meters.failed.add(ended_ms)
+        if job.family != BUNQUEUE:
+            return
+        settings = settings_of(queue)
+        if queue.perishable_count > settings.dead_max:
+            _arm(self._yard, queue, ended_ms)
+        else:
+            _arm(self._yard, queue, min(expires_ms(settings, job), retries_ms(settings, job)))
+
+    def left(self, job: Job, why: i64, now_ms: i64) -> None:
+        """Count a job that is not kept."""
+        if not counts_attempts(job.family):
+            return
+        meters = _meters(self._yard, job.queue)
+        if why == FINISHED:
+            meters.done.add(now_ms)
+        elif why in (FAILED, STALLED, HANDED_BACK, BURIED):
+            meters.failed.add(now_ms)
+
+
+def _meters(yard: Yard, queue: Queue) -> Meters:
+    meters = queue.meters
+    if meters is None:
+        meters = yard.meters.get(queue.name)
+        if meters is None:
+            if len(yard.meters) >= METERS_MAX:
+                del yard.meters[next(iter(yard.meters))]
+            meters = Meters()
+            yard.meters[queue.name] = meters
+        queue.meters = meters
+    return meters
+
+
+def watch(yard: Yard, now_ms: i64) -> Rests:
+    """Begin to look after jobs at rest, those that are there already included."""
+    rests = Rests(yard)
+    yard.keeper = rests
+    for queue in yard.queues.values():
+        look_again(yard, queue, now_ms)
+    return rests
+
+
+def look_again(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Look through a queue soon: what is due may be due earlier than was thought."""
+    if queue.dead.live_count > 0 or queue.done.live_count > 0:
+        _arm(yard, queue, now_ms)
+        _alarm_of(yard, queue).begin_anew()
+
+
+def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
+    if at_ms < NEVER_MS:
+        yard.arm(_alarm_of(yard, queue), at_ms)
+
+
+def _alarm_of(yard: Yard, queue: Queue) -> Sweep:
+    alarm = queue.sweep
+    if alarm is None:
+        alarm = Sweep(yard, queue)
+        queue.sweep = alarm
+    assert isinstance(alarm, Sweep)
+    return alarm
+
+
+def expires_ms(settings: Settings, job: Job) -> i64:
+    """Return when a dead job goes, or NEVER_MS."""
+    if settings.dead_age_ms < 0 or job.family != BUNQUEUE:
+        return NEVER_MS
+    return job.outcome().ended_ms + settings.dead_age_ms
+
+
+def retries_ms(settings: Settings, job: Job) -> i64:
+    """Return when a dead job is tried again by itself, or NEVER_MS; the wait doubles each time."""
+    if not settings.dead_auto_retry or job.family != BUNQUEUE:
+        return NEVER_MS
+    retries = job.more().retries
+    if retries >= settings.dead_retries_max:
+        return NEVER_MS
+    return job.outcome().ended_ms + (settings.dead_retry_ms << min(retries, _DOUBLINGS_MAX))
+
+
+def sweep(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Do what is due in one queue, and set its alarm for what is due next."""
+    gap_ms: i64 = max(GAP_MS, min(len(queue.dead.items), LOOK_MAX) // 1000)
+    next_ms = min(_sweep_done(yard, queue, now_ms), _sweep_dead(yard, queue, now_ms))
+    if yard.queues.get(queue.name) is not queue:
+        return
+    drop_if_idle(yard, queue)
+    if next_ms < NEVER_MS:
+        _arm(yard, queue, max(next_ms, now_ms + gap_ms))
+
+
+def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
+    """Let old done jobs go; return when to come again."""
+    left: i64 = RING_MAX
+    while True:
+        outcome = queue.done.first()
+        if outcome is None:
+            return NEVER_MS
+        assert isinstance(outcome, Outcome)
+        due_ms = outcome.ended_ms + DONE_AGE_MS
+        if due_ms > now_ms or left == 0:
+            return due_ms
+        left -= 1
+        yard.drop(outcome.job, now_ms)
+
+
+def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
+    """Let dead jobs go or bring them back; return when to come again."""
+    settings = settings_of(queue)
+    alarm = _alarm_of(yard, queue)
+    left: i64 = RING_MAX - trim_dead(yard, queue, RING_MAX, now_ms)
+    next_ms = alarm.next_ms
+    expired: i64 = 0
+    retried: i64 = 0
+    items = queue.dead.after(alarm.cursor, LOOK_MAX, is_reversed=False)
+    is_through: bool = len(items) < LOOK_MAX
+    for item in items:
+        assert isinstance(item, Outcome)
+        job = item.job
+        if item.pos != 0 or job.family != BUNQUEUE:
+            alarm.cursor = item.key
+            continue
+        expiry_ms = expires_ms(settings, job)
+        retry_ms = retries_ms(settings, job)
+        if left == expired + retried:
+            is_through = False
+            break
+        if expiry_ms <= now_ms:
+            expired += 1
+            yard.drop(job, now_ms)
+        elif retry_ms > now_ms:
+            next_ms = min(next_ms, expiry_ms, retry_ms)
+        elif has_room(yard, job, now_ms):
+            retried += 1
+            revive(yard, job, now_ms)
+        else:
+            next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
+        # Not before: on a full disk the same one is tried again.
+        alarm.cursor = item.key
+    if yard.bus.is_on:
+        _tell_swept(yard, queue, bus.DEAD_EXPIRED, expired, now_ms)
+        _tell_swept(yard, queue, bus.DEAD_RETRIED, retried, now_ms)
+    if is_through:
+        alarm.begin_anew()
+        return next_ms
+    alarm.next_ms = next_ms
+    return now_ms
+
+
+def _tell_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) -> None:
+    if count > 0:
+        yard.bus.note(what, {"queue": queue.name, "count": int(count)}, now_ms)
+
+
+def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
+    """Let the oldest go of more dead jobs than are to be kept, `most` at once; return how many."""
+    left: i64 = min(most, queue.perishable_count - settings_of(queue).dead_max)
+    trimmed: i64 = 0
+    if left <= 0:
+        return trimmed
+    for item in queue.dead.items:
+        assert isinstance(item, Outcome)
+        if item.pos == 0 and item.job.family == BUNQUEUE:
+            yard.drop(item.job, now_ms)
+            trimmed += 1
+            if trimmed == left:
+                break
+    return trimmed
+
+
+def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Tell whether the journal can take the record that brings a job back."""
+    journal = yard.journal
+    extra = job.extra
+    size: i64 = 0 if extra is None else size_of(extra)
+    return not journal.is_on or journal.admit_change(
+        STATE_SIZE + MOVE_SIZE + 64 + size + room_to_look(yard, job), now_ms
+    )

@@ -1,0 +1,541 @@
+"""The verbs of subscriptions: who reads all jobs of a queue, what they were given, what is over.
+
+A subscription takes no job away and keeps none from being taken; a job that is taken, done or
+removed elsewhere is gone for it too. What is remembered of one, as entries of kind AUDIENCE:
+
+    <queue> 0 g <name>              up to which stamp everything is over for it
+    <queue> 0 d <stamp> <name>      an entry above that is over all the same
+    <queue> 0 r <job id> <name>     a job it is to get again: when, and how often it stalled
+
+To whom an entry was given is not: as leases do, deliveries end with a restart, and what was not
+acknowledged is given anew. Who had it may still acknowledge it until somebody has it again.
+"""
+
+import struct
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.listing import jobs_in
+from jobyard.engine.jobs.queues import drop_if_idle, open_queue
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.state.yard import Yard, abs_stamp
+from jobyard.errors import YardFull
+from jobyard.journal.format.record import ENTRY_SIZE
+from jobyard.model.entry import AUDIENCE, Entry
+from jobyard.model.glidemq.stored_values import StreamReader
+from jobyard.model.glidemq.subscriptions import (
+    SWEEP_MIN,
+    Audience,
+    Delivery,
+    Repeat,
+    Subscription,
+    has_entry,
+)
+from jobyard.model.job import GLIDE, GONE, LEASED, READY, Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Queue
+
+_STANDING: Final = frozenset((READY, LEASED))
+# How long an entry that is gone may still be acknowledged, where too much is remembered.
+GONE_MS: Final = 3_600_000
+
+
+@final
+class RepeatsDue(Alarm):
+    """Lets subscriptions of a queue get again what is due."""
+
+    def __init__(self, yard: Yard, queue: Queue) -> None:
+        super().__init__(yard.new_number(), NEVER_MS, 0)
+        self._yard = yard
+        self._queue = queue
+
+    def ring(self, now_ms: i64) -> None:
+        """Let go of what is due."""
+        repeat_due(self._yard, self._queue, now_ms, now_ms)
+
+
+# -- subscriptions -----------------------------------------------------------------------------
+
+
+def find(queue: Queue | None, name: bytes) -> Subscription | None:
+    """Return the subscription of that name."""
+    if queue is None or queue.audience is None:
+        return None
+    return queue.audience.subscriptions.get(name)
+
+
+def audience_of(queue: Queue) -> Audience:
+    """Return the audience of a queue, making it on first use."""
+    audience = queue.audience
+    if audience is None:
+        audience = Audience()
+        queue.audience = audience
+    if not audience.is_filled:
+        audience.fill([job for job in jobs_in(queue, _STANDING) if has_entry(job)])
+    return audience
+
+
+def watch(queue: Queue, reader: StreamReader) -> None:
+    """Tell a reader of whatever comes to the stream of a queue, which stays as long as it is."""
+    if queue.audience is None:
+        queue.audience = Audience()
+    queue.audience.readers.append(reader)
+
+
+def unwatch(yard: Yard, queue: Queue, reader: StreamReader) -> None:
+    """Tell a reader no more."""
+    audience = queue.audience
+    if audience is not None and reader in audience.readers:
+        audience.readers.remove(reader)
+        _let_go(yard, queue, audience)
+
+
+def _let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
+    """Let an audience go that nobody is part of."""
+    if audience.subscriptions or audience.readers:
+        return
+    if audience.alarm is not None:
+        yard.disarm(audience.alarm)
+    queue.audience = None
+    drop_if_idle(yard, queue)
+
+
+def subscribe(yard: Yard, queue: Queue, name: bytes, cursor: i64) -> Subscription:
+    """Let all jobs behind a stamp be read under a name nobody has."""
+    subscription = Subscription(name, cursor)
+    _note_floor(yard, queue, subscription, is_needed=True)
+    audience_of(queue).subscriptions[name] = subscription
+    return subscription
+
+
+def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -> None:
+    """Let a subscription go on behind another stamp; what it was given stays so."""
+    if cursor < subscription.cursor:
+        subscription.is_ordered = False
+    subscription.cursor = cursor
+    first = subscription.first_pending()
+    subscription.floor = cursor if first == 0 else min(cursor, first - 1)
+    for stamp in subscription.done:
+        _drop(yard, queue, b"d", stamp, subscription)
+    subscription.done.clear()
+    _note_floor(yard, queue, subscription, is_needed=True)
+    audience_of(queue).wake()
+
+
+def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
+    """End a subscription, with all it remembers."""
+    audience = audience_of(queue)
+    for stamp in subscription.done:
+        _drop(yard, queue, b"d", stamp, subscription)
+    for repeat in list(subscription.repeats.values()):
+        _forget(yard, queue, repeat)
+    yard.journal.drop_entry(AUDIENCE, _floor_key(queue, subscription))
+    del audience.subscriptions[subscription.name]
+    # Who waits is told that there is nothing to wait for.
+    audience.wake()
+    _let_go(yard, queue, audience)
+
+
+def is_subscribed(queue: Queue) -> bool:
+    """Tell whether anybody subscribed to a queue."""
+    return queue.audience is not None and len(queue.audience.subscriptions) > 0
+
+
+def drop_audience(yard: Yard, queue: Queue) -> None:
+    """End all subscriptions of a queue."""
+    audience = queue.audience
+    if audience is not None:
+        for subscription in list(audience.subscriptions.values()):
+            unsubscribe(yard, queue, subscription)
+
+
+# -- what is given -----------------------------------------------------------------------------
+
+
+def deliver(
+    yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, count: i64, now_ms: i64
+) -> list[Delivery]:
+    """Give a consumer up to `count` entries that no other of its subscription has."""
+    audience = audience_of(queue)
+    if audience.late or audience.orphans:
+        _catch_up(yard, queue, audience, now_ms)
+    if _is_paused(queue, now_ms):
+        return []
+    if len(subscription.pending) + len(subscription.done) > subscription.sweep_at:
+        _let_gone_go(subscription, now_ms)
+    given: list[Delivery] = []
+    for repeat in list(subscription.ready.values()):
+        if len(given) >= count:
+            return given
+        if not has_entry(repeat.job):
+            _forget(yard, queue, repeat)
+            continue
+        del subscription.ready[int(repeat.stamp)]
+        delivery = Delivery(repeat.stamp, repeat.job, consumer, now_ms)
+        delivery.repeat = repeat
+        subscription.again[int(repeat.stamp)] = delivery
+        given.append(delivery)
+    at = audience.after(subscription.cursor)
+    end = audience.count()
+    while at < end and len(given) < count:
+        stamp = audience.stamp_at(at)
+        job = audience.job_at(at)
+        at += 1
+        if job is None:
+            continue
+        subscription.cursor = stamp
+        if int(stamp) in subscription.done:
+            continue
+        delivery = Delivery(stamp, job, consumer, now_ms)
+        subscription.pending[int(stamp)] = delivery
+        given.append(delivery)
+    return given
+
+
+def _let_gone_go(subscription: Subscription, now_ms: i64) -> None:
+    """Let entries be over that are gone from the stream and were given to somebody long ago.
+
+    One that nobody ever acknowledges would have all behind it remembered one by one, without end.
+    """
+    for stamp, delivery in list(subscription.pending.items()):
+        job = delivery.job
+        is_there = has_entry(job) and int(abs_stamp(job.stamp)) == stamp
+        if not is_there and now_ms - delivery.at_ms > GONE_MS:
+            del subscription.pending[stamp]
+    remembered = len(subscription.pending) + len(subscription.done)
+    subscription.sweep_at = 2 * remembered + SWEEP_MIN
+
+
+def _is_paused(queue: Queue, now_ms: i64) -> bool:
+    if queue.pause_until_ms > now_ms:
+        return True
+    rules = queue.rules
+    return rules is not None and rules.settings.is_paused
+
+
+def _catch_up(yard: Yard, queue: Queue, audience: Audience, now_ms: i64) -> None:
+    """Let those get a job who have passed its place, where it was not when they did."""
+    for key in audience.orphans:
+        yard.journal.drop_entry(AUDIENCE, key)
+    audience.orphans.clear()
+    jobs = audience.late
+    audience.late = []
+    for job in jobs:
+        if not has_entry(job):
+            continue
+        for subscription in audience.subscriptions.values():
+            if subscription.cursor >= abs_stamp(job.stamp):
+                repeat_at(yard, queue, subscription, job, now_ms, now_ms)
+
+
+def lag(queue: Queue, subscription: Subscription) -> i64:
+    """Return how many entries are still to be given."""
+    audience = audience_of(queue)
+    behind: i64 = len(subscription.ready)
+    at = audience.after(subscription.cursor)
+    end = audience.count()
+    while at < end:
+        if audience.job_at(at) is not None:
+            behind += 1
+        at += 1
+    return behind
+
+
+def hand_to(delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
+    """Let another consumer have what one was given."""
+    delivery.consumer = consumer
+    delivery.at_ms = now_ms
+    delivery.count += 1
+
+
+def beat(queue: Queue, job: Job, now_ms: i64) -> None:
+    """Take note that whoever was given a job is alive. Nothing is recorded."""
+    audience = queue.audience
+    if audience is None:
+        return
+    stamp = int(abs_stamp(job.stamp))
+    for subscription in audience.subscriptions.values():
+        delivery = subscription.pending.get(stamp)
+        if delivery is not None and delivery.job is job:
+            delivery.at_ms = now_ms
+        repeat = subscription.repeats.get(int(job.id))
+        again = None if repeat is None else subscription.again.get(int(repeat.stamp))
+        if again is not None:
+            again.at_ms = now_ms
+
+
+def heard_ms(queue: Queue, job: Job) -> i64:
+    """Return when something was heard last of a job that was given to somebody, or 0."""
+    audience = queue.audience
+    newest: i64 = 0
+    if audience is None:
+        return newest
+    stamp = int(abs_stamp(job.stamp))
+    for subscription in audience.subscriptions.values():
+        delivery = subscription.pending.get(stamp)
+        if delivery is not None:
+            newest = max(newest, delivery.at_ms)
+    return newest
+
+
+# -- what is over ------------------------------------------------------------------------------
+
+
+def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: list[i64]) -> i64:
+    """Let entries be over; return how many were not before."""
+    count: i64 = 0
+    above: list[int] = []
+    for stamp in stamps:
+        number = int(stamp)
+        if number in subscription.pending:
+            del subscription.pending[number]
+            # What it is to read once more is not over with this.
+            if stamp <= subscription.cursor:
+                above.append(number)
+        elif number in subscription.again:
+            repeat = subscription.again[number].repeat
+            assert repeat is not None
+            _forget(yard, queue, repeat)
+        elif may_be_late(yard, subscription, stamp):
+            above.append(number)
+        else:
+            continue
+        count += 1
+    if above:
+        _raise_floor(yard, queue, subscription, above)
+    return count
+
+
+def may_be_late(yard: Yard, subscription: Subscription, stamp: i64) -> bool:
+    """Tell whether an entry may have been given before a restart, and not since."""
+    return subscription.cursor < stamp <= yard.boot_stamp and int(stamp) not in subscription.done
+
+
+def _raise_floor(yard: Yard, queue: Queue, subscription: Subscription, over: list[int]) -> None:
+    first = subscription.first_pending()
+    floor = subscription.cursor if first == 0 else first - 1
+    if floor > subscription.floor:
+        subscription.floor = floor
+        _note_floor(yard, queue, subscription, is_needed=False)
+        for stamp in [stamp for stamp in subscription.done if stamp <= floor]:
+            subscription.done.remove(stamp)
+            _drop(yard, queue, b"d", stamp, subscription)
+    for stamp in over:
+        if stamp > subscription.floor:
+            subscription.done.add(stamp)
+            _note(yard, _key(queue, b"d", stamp, subscription), b"", is_needed=False)
+
+
+def drop_consumer(
+    yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, now_ms: i64
+) -> i64:
+    """Forget a consumer; what it was given is given to others. Return how much that was."""
+    held = [one for one in subscription.deliveries() if one.consumer == consumer]
+    for delivery in held:
+        give_again(yard, queue, subscription, delivery, now_ms, now_ms)
+    subscription.consumers.pop(consumer, None)
+    return len(held)
+
+
+def silent(queue: Queue, subscription: Subscription, idle_ms: i64, now_ms: i64) -> list[Delivery]:
+    """Return what was given to consumers of whom nothing has been heard since."""
+    found: list[Delivery] = []
+    for delivery in subscription.deliveries():
+        job = delivery.job
+        lock_ms: i64 = job.policy.stall_ms if job.family == GLIDE else 0
+        heard = max(delivery.at_ms, heard_ms(queue, job))
+        if now_ms - heard >= (lock_ms if lock_ms > 0 else idle_ms):
+            found.append(delivery)
+    return found
+
+
+def stalls_of(delivery: Delivery) -> i64:
+    """Return how often consumers of an entry have fallen silent before."""
+    return 0 if delivery.repeat is None else delivery.repeat.stalls
+
+
+# -- repeats -----------------------------------------------------------------------------------
+
+
+def give_again(
+    yard: Yard,
+    queue: Queue,
+    subscription: Subscription,
+    delivery: Delivery,
+    due_ms: i64,
+    now_ms: i64,
+    stalls: i64 = 0,
+) -> None:
+    """Let an entry be over, and its job be got again at a time."""
+    stamp = delivery.stamp
+    job = delivery.job
+    if not has_entry(job):
+        acknowledge(yard, queue, subscription, [stamp])
+        return
+    # First what must not be lost.
+    repeat_at(yard, queue, subscription, job, due_ms, now_ms, stalls)
+    acknowledge(yard, queue, subscription, [stamp])
+
+
+def repeat_at(
+    yard: Yard,
+    queue: Queue,
+    subscription: Subscription,
+    job: Job,
+    due_ms: i64,
+    now_ms: i64,
+    stalls: i64 = 0,
+) -> Repeat:
+    """Let one subscription get a job again at a time; YardFull changes nothing."""
+    value = struct.pack("<qi", due_ms + yard.journal.wall_offset_ms, stalls)
+    _note(yard, _key(queue, b"r", job.id, subscription), value, is_needed=True)
+    repeat = Repeat(subscription, job, due_ms, stalls)
+    _stand(yard, queue, repeat, now_ms)
+    return repeat
+
+
+def _stand(yard: Yard, queue: Queue, repeat: Repeat, now_ms: i64) -> None:
+    audience = audience_of(queue)
+    subscription = repeat.subscription
+    old = subscription.repeats.get(int(repeat.key))
+    if old is not None:
+        _take_out(audience, old)
+    subscription.repeats[int(repeat.key)] = repeat
+    if repeat.sort_key <= now_ms:
+        _make_ready(yard, repeat, now_ms)
+        audience.wake()
+        return
+    audience.due.push(repeat)
+    if audience.alarm is None:
+        audience.alarm = RepeatsDue(yard, queue)
+    yard.arm(audience.alarm, repeat.sort_key)
+
+
+def _make_ready(yard: Yard, repeat: Repeat, now_ms: i64) -> None:
+    repeat.stamp = yard.stamp(now_ms)
+    repeat.subscription.ready[int(repeat.stamp)] = repeat
+
+
+def _take_out(audience: Audience, repeat: Repeat) -> None:
+    """Let a repeat stand nowhere any more."""
+    subscription = repeat.subscription
+    if repeat.pos >= 0:
+        audience.due.remove(repeat)
+    subscription.ready.pop(int(repeat.stamp), None)
+    subscription.again.pop(int(repeat.stamp), None)
+    subscription.repeats.pop(int(repeat.key), None)
+
+
+def _forget(yard: Yard, queue: Queue, repeat: Repeat) -> None:
+    """Let a repeat be over."""
+    _take_out(audience_of(queue), repeat)
+    _drop(yard, queue, b"r", int(repeat.key), repeat.subscription)
+
+
+def repeat_due(yard: Yard, queue: Queue, due_ms: i64, now_ms: i64) -> list[Job]:
+    """Let subscriptions get what is due up to a time; return the jobs."""
+    audience = queue.audience
+    jobs: list[Job] = []
+    if audience is None:
+        return jobs
+    items = audience.due.items
+    while items and items[0].sort_key <= due_ms:
+        repeat = items[0]
+        assert isinstance(repeat, Repeat)
+        audience.due.remove(repeat)
+        if repeat.job.state == GONE:
+            _forget(yard, queue, repeat)
+            continue
+        _make_ready(yard, repeat, now_ms)
+        jobs.append(repeat.job)
+    if items and audience.alarm is not None:
+        yard.arm(audience.alarm, items[0].sort_key)
+    if jobs:
+        audience.wake()
+    return jobs
+
+
+def waiting_repeats(queue: Queue) -> list[Repeat]:
+    """Return the repeats whose time has not come, in no order."""
+    found: list[Repeat] = []
+    if queue.audience is not None:
+        for item in queue.audience.due.items:
+            assert isinstance(item, Repeat)
+            found.append(item)
+    return found
+
+
+def drop_repeats(yard: Yard, queue: Queue) -> i64:
+    """Let nobody get again what is not due; return how much that was."""
+    waiting = waiting_repeats(queue)
+    for repeat in waiting:
+        _forget(yard, queue, repeat)
+    return len(waiting)
+
+
+# -- the journal -------------------------------------------------------------------------------
+
+
+def _floor_key(queue: Queue, subscription: Subscription) -> bytes:
+    return queue.name.encode() + b"\0g" + subscription.name
+
+
+def _key(queue: Queue, tag: bytes, number: int, subscription: Subscription) -> bytes:
+    return queue.name.encode() + b"\0" + tag + struct.pack(">Q", number) + subscription.name
+
+
+def _note_floor(yard: Yard, queue: Queue, subscription: Subscription, *, is_needed: bool) -> None:
+    value = struct.pack("<q", subscription.floor)
+    _note(yard, _floor_key(queue, subscription), value, is_needed=is_needed)
+
+
+def _note(yard: Yard, key: bytes, value: bytes, *, is_needed: bool) -> None:
+    journal = yard.journal
+    if not journal.is_on:
+        return
+    if not journal.has_room(ENTRY_SIZE + len(key) + len(value)):
+        if is_needed:
+            raise YardFull
+        # What is over on a full disk may be given again after a restart.
+        return
+    journal.set_entry(AUDIENCE, key, value)
+
+
+def _drop(yard: Yard, queue: Queue, tag: bytes, number: int, subscription: Subscription) -> None:
+    if yard.journal.is_on:
+        yard.journal.drop_entry(AUDIENCE, _key(queue, tag, number, subscription))
+
+
+def load_audiences(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
+    """Set again what the entries of kind AUDIENCE say."""
+    for entry in entries:
+        name, _, element = entry.key.partition(b"\0")
+        if element[:1] == b"g":
+            floor: i64 = int.from_bytes(entry.value, "little", signed=True)
+            queue = open_queue(yard, name.decode())
+            audience_of(queue).subscriptions[element[1:]] = Subscription(element[1:], floor)
+    for entry in entries:
+        name, _, element = entry.key.partition(b"\0")
+        queue = open_queue(yard, name.decode())
+        subscription = find(queue, element[9:])
+        if element[:1] == b"g" or subscription is None:
+            continue
+        number = int.from_bytes(element[1:9], "big")
+        if element[:1] == b"d":
+            subscription.done.add(number)
+        else:
+            _load_repeat(yard, queue, subscription, entry, number, now_ms)
+
+
+def _load_repeat(
+    yard: Yard, queue: Queue, subscription: Subscription, entry: Entry, job_id: int, now_ms: i64
+) -> None:
+    job = yard.jobs.get(job_id)
+    if job is None:
+        audience_of(queue).orphans.append(entry.key)
+        return
+    due_ms: i64 = int.from_bytes(entry.value[:8], "little", signed=True)
+    stalls: i64 = int.from_bytes(entry.value[8:12], "little", signed=True)
+    repeat = Repeat(subscription, job, due_ms - yard.journal.wall_offset_ms, stalls)
+    _stand(yard, queue, repeat, now_ms)

@@ -1,0 +1,116 @@
+"""What time alone makes happen: delays end, leases run out, pauses end, waiting ends."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.finish import expire
+from jobyard.engine.jobs.move import expire_ttl
+from jobyard.engine.jobs.take import cancel_wait, offer
+from jobyard.engine.state.job_waits import JobWait
+from jobyard.engine.state.names import Expiry
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import StorageFull, YardFull
+from jobyard.model.index.item import Item
+from jobyard.model.job import Job
+from jobyard.model.limits import FIRINGS_PER_TURN
+from jobyard.model.queue import Book, Lease, Queue, Waiter
+
+# A full disk is asked again after this.
+FULL_WAIT_MS: Final = 1000
+
+
+def tick(yard: Yard, now_ms: i64) -> i64:
+    """Fire what is due, in order of time; return when to come again (`now_ms` if work is left)."""
+    yard.now_ms = now_ms
+    timers = yard.timers.items
+    left: i64 = FIRINGS_PER_TURN
+    while timers:
+        item = timers[0]
+        if item.sort_key > now_ms:
+            return item.sort_key
+        if left <= 0:
+            return now_ms
+        if isinstance(item, Book):
+            left -= _ring_book(yard, item, now_ms, left)
+        elif isinstance(item, Queue):
+            left -= _ring_queue(yard, item, now_ms, left)
+        else:
+            # What rings here leaves the timers first, so an error cannot come again every turn.
+            yard.errors.changes_before_ring = yard.changes()
+            _ring_other(yard, item, now_ms)
+            yard.errors.changes_before_ring = -1
+            left -= 1
+    return yard.next_timer_ms()
+
+
+def _ring_book(yard: Yard, book: Book, now_ms: i64, most: i64) -> i64:
+    fired: i64 = 0
+    leases = book.leases.items
+    while leases and fired < most:
+        lease = leases[0]
+        if lease.sort_key > now_ms:
+            break
+        assert isinstance(lease, Lease)
+        try:
+            expire(yard, lease, now_ms)
+        except (YardFull, StorageFull):
+            # What is to be remembered of the end, and by others, finds no room on the disk yet.
+            lease.sort_key = now_ms + FULL_WAIT_MS
+            book.leases.moved(lease)
+        fired += 1
+    _rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)
+    return fired + 1
+
+
+def _ring_queue(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
+    if queue.pause_ms != 0 and queue.pause_until_ms <= now_ms:
+        queue.pause_ms = 0
+    fired: i64 = 0
+    delayed = queue.delayed.items
+    while delayed and fired < most:
+        job = delayed[0]
+        if job.sort_key > now_ms:
+            break
+        assert isinstance(job, Job)
+        yard.delay_over(job)
+        fired += 1
+    at_ms = delayed[0].sort_key if delayed else queue.pause_until_ms
+    if queue.pause_ms != 0:
+        at_ms = min(at_ms, queue.pause_until_ms)
+    _rearm(yard, queue, at_ms, is_needed=len(delayed) > 0 or queue.pause_ms != 0)
+    offer(yard, queue, now_ms)
+    return fired + 1
+
+
+def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
+    if isinstance(item, Waiter):
+        cancel_wait(yard, item)
+        item.book.holder.waited_enough(item, is_deadline_soon=item.soon_ms <= now_ms)
+        return
+    yard.disarm(item)
+    if isinstance(item, Expiry):
+        if item.job.id < item.job.queue.gone_before:
+            # It is gone, and only to be freed.
+            return
+        try:
+            expire_ttl(yard, item.job, now_ms)
+        except (YardFull, StorageFull):
+            yard.arm(item, now_ms + FULL_WAIT_MS)
+    elif isinstance(item, JobWait):
+        yard.waits.remove(item)
+        item.patient.job_done(item, None)
+    else:
+        assert isinstance(item, Alarm)
+        try:
+            item.ring(now_ms)
+        except (YardFull, StorageFull):
+            yard.arm(item, now_ms + FULL_WAIT_MS)
+
+
+def _rearm(yard: Yard, item: Book | Queue, at_ms: i64, *, is_needed: bool) -> None:
+    """Set the timer of an item that has just rung; ringing may even have disarmed it."""
+    yard.disarm(item)
+    if is_needed:
+        yard.arm(item, at_ms)

@@ -1,0 +1,1 @@
+"""The verbs of logs: append, read, trim, delete. Above `state`."""

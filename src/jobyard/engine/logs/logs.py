@@ -1,0 +1,595 @@
+"""The verbs for logs: append, read by cursor, and what time and caps let go of.
+
+A seq is given once. Where an answer may come before its sync, seqs are reserved ahead in the head
+of the log, and after a crash the rest of the block is left out. A record that has left by cap or
+time leaves a floor behind, and who reads from below is told; a deleted one leaves nothing.
+
+The records of an ephemeral log are in memory only: the journal knows its name, its configuration
+and the seqs reserved for it, and a restart is told as a gap. A log holds records of one kind.
+
+Invariant: the newest floors and the next seq stand in the head of the log, or in a write since then
+that still holds a record.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.logs.read import collect, label_of
+from jobyard.engine.logs.text import cool, free_some
+from jobyard.engine.state.barred_queues import bar, unbar
+from jobyard.engine.state.tasks import Task
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import Refused, StorageFull, YardFull
+from jobyard.journal.format.log_record import LABEL_SIZE_MAX, head_bytes, log_length
+from jobyard.journal.format.record import ENTRY_SIZE
+from jobyard.model.entry import CONFIG
+from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
+from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic.log import (
+    CAP,
+    MIXED,
+    RECREATED,
+    TTL,
+    Appended,
+    LogPage,
+    LogQuery,
+    LogReader,
+    LogTopic,
+    Row,
+    Tombstone,
+    TopicFull,
+    WriteKey,
+    WriteTooLarge,
+    next_alive,
+)
+from jobyard.model.topic.log_chunk import CHUNK_ROWS, JOINED_SIZE_MAX, META_SIZE_MAX, Chunk
+from jobyard.model.topic.log_rows import LogRows
+
+# Records whose time is over are let go of this often when nobody reads or appends.
+TRIM_MS: Final = 1000
+# Records that are let go at once; the others in the turns that follow.
+TRIM_ROWS: Final = 16 << 10
+# What it takes to free a chunk, in units of work.
+CHUNK_UNITS: Final = 50
+# And to join its texts.
+JOIN_UNITS: Final = 150
+# Records that are appended at one moment in a unit of work.
+ROWS_PER_UNIT: Final = 2
+# How often the texts of a long write are made anew over turns because others wrote to its log.
+STAMPED_AGAIN_MAX: Final = 4
+
+
+class HoldsRecords(Refused):
+    """Records are where the class of their log had them put, and stay there."""
+
+
+@final
+class TrimAlarm(Alarm):
+    """Rings when the first record of a log has lived long enough."""
+
+    def __init__(self, yard: Yard, log: LogTopic) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self._yard = yard
+        self._log = log
+
+    def ring(self, now_ms: i64) -> None:
+        """Let go of what has lived long enough."""
+        trim(self._yard, self._log, now_ms)
+        set_alarm(self._yard, self._log, now_ms)
+
+
+def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """See that records go in time though nobody reads or appends."""
+    # Longer than any timer is as good as for ever, and leaves room for a sum.
+    ttl_ms: i64 = min(log.config.ttl_ms, NEVER_MS // 2)
+    if (ttl_ms == 0 and not log.is_late) or log.count == 0:
+        return
+    if log.alarm is None:
+        log.alarm = TrimAlarm(yard, log)
+    if log.is_late:
+        yard.arm(log.alarm, now_ms + 1)
+    elif log.alarm.pos < 0:
+        # One from before the clock was set back may leave long before its time is over.
+        at_ms = min(log.earliest_at_ms(), now_ms)
+        yard.arm(log.alarm, max(at_ms + ttl_ms + 1, now_ms + TRIM_MS))
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopic:
+    """Return the log of that name, or make it; YardFull on a full disk."""
+    known = yard.logs.get(name)
+    if known is not None:
+        return known
+    log = LogTopic(name, config)
+    journal = yard.journal
+    if journal.is_on:
+        value = config.encode()
+        room = head_bytes(log) + ENTRY_SIZE + len(name) + len(value)
+        if not journal.admit(room, now_ms):
+            raise YardFull
+        log.incarnation = yard.stamp(now_ms)
+        journal.append_head(log)
+        journal.set_entry(CONFIG, name.encode(), value)
+        yard.log_numbers[log.number] = log
+    else:
+        log.incarnation = yard.stamp(now_ms)
+    yard.logs[name] = log
+    bar(yard, name)
+    return log
+
+
+def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> None:
+    """Replace the configuration of a log, and let go of what the new one allows no more.
+
+    HoldsRecords if those there are would have to move between memory and disk.
+    """
+    journal = yard.journal
+    trim(yard, log, now_ms)
+    is_moving = (config.durability == EPHEMERAL) != (log.config.durability == EPHEMERAL)
+    if is_moving and log.count > 0:
+        raise HoldsRecords
+    if journal.is_on:
+        value = config.encode()
+        if not journal.admit(head_bytes(log) + ENTRY_SIZE + len(log.name) + len(value), now_ms):
+            raise YardFull
+        if is_moving:
+            _change_kind(yard, log)
+        journal.set_entry(CONFIG, log.name.encode(), value)
+        log.batch = journal.open_number
+    log.config = config
+    trim(yard, log, now_ms)
+    if log.alarm is not None:
+        yard.disarm(log.alarm)
+    set_alarm(yard, log, now_ms)
+    _tell(log)
+
+
+def _change_kind(yard: Yard, log: LogTopic) -> None:
+    """Have an empty log begin anew, in memory or on the disk; what was is told by its head."""
+    log.erased_floor = log.next_seq
+    log.chunks.clear()
+    log.memory = 0
+    settle(yard, log)
+    yard.journal.append_head(log)
+    log.is_written = False
+
+
+def drop_log(
+    yard: Yard,
+    log: LogTopic,
+    now_ms: i64,  # noqa: ARG001  a verb is told the time, whether it needs it or not
+) -> None:
+    """Let go of a log and all it holds; one of the same name later is another."""
+    journal = yard.journal
+    if journal.is_on:
+        try:
+            journal.drop_entry(CONFIG, log.name.encode())
+        except StorageFull as error:
+            raise YardFull from error
+        log.batch = journal.open_number
+        yard.log_numbers.pop(log.number, None)
+    del yard.logs[log.name]
+    unbar(yard, log.name)
+    log.is_dropped = True
+    if log.alarm is not None:
+        yard.disarm(log.alarm)
+    chunks = log.take_all()
+    if chunks:
+        yard.tasks.follow(Freeing(chunks))
+    settle(yard, log)
+    for key in log.keys.values():
+        journal.ledger.forget_key(key)
+    log.keys.clear()
+    journal.ledger.forget_head(log)
+    _tell(log)
+
+
+@final
+class Freeing(Task):
+    """Frees the memory of a log that was dropped."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        super().__init__()
+        self._chunks = chunks
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
+        """Free some chunks."""
+        done: i64 = 0
+        while done < most and self._chunks:
+            if self._chunks[-1].memory > JOINED_SIZE_MAX:
+                done += free_some(self._chunks[-1].pieces, most - done)
+            if done < most:
+                self._chunks.pop()
+                done += CHUNK_UNITS
+        return done
+
+
+def hold_reader(log: LogTopic, reader: LogReader) -> None:
+    """Tell `reader` of news from now on."""
+    log.readers[reader] = None
+
+
+def drop_reader(log: LogTopic, reader: LogReader) -> None:
+    """Tell `reader` of news no more."""
+    log.readers.pop(reader, None)
+
+
+def _tell(log: LogTopic) -> None:
+    # One that is told may leave, or let others come.
+    for reader in list(log.readers):
+        if reader in log.readers:
+            reader.appended(log)
+
+
+def settle(yard: Yard, log: LogTopic) -> None:
+    """Bring the books up to date after records came or went."""
+    if log.freed:
+        yard.journal.ledger.free_rows(log)
+    more = log.memory - log.memory_counted
+    yard.bodies.in_memory += more
+    if log.config.durability == EPHEMERAL:
+        yard.bodies.pinned += more
+    log.memory_counted = log.memory
+
+
+# -- append ---------------------------------------------------------------------------------------
+
+
+def draft(items: LogRows, row: Row) -> None:
+    """Add a record to a write, as far as that can be done before it has a seq."""
+    node = b""
+    if row.node:
+        # Most writes come from one node.
+        if row.node != items.node_name:
+            items.node_name = row.node
+            items.node_label = label_of(b'"$node":', row.node)
+        node = items.node_label
+    tag = label_of(b'"$tag":', row.tag)
+    if len(tag) > LABEL_SIZE_MAX or len(node) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+        items.is_too_large = True
+    items.add_ahead(row.data, row.meta, tag, node)
+
+
+def _time_of(yard: Yard, log: LogTopic | None, now_ms: i64) -> i64:
+    """Return the time of a write to a log; it never goes back."""
+    ts: i64 = now_ms + yard.journal.wall_offset_ms
+    return ts if log is None else max(ts, log.last_write_ms)
+
+
+def _foretell(yard: Yard, log: LogTopic | None, items: LogRows, now_ms: i64) -> None:
+    next_seq: i64 = 1 if log is None else log.next_seq
+    items.foretell(next_seq, _time_of(yard, log, now_ms))
+
+
+@final
+class Stamping:
+    """The texts of a long write, which are made before it is entered: with the seqs it will have.
+
+    Where others write to the log meanwhile the texts are made anew, some at a time, and in the end
+    at once. The log is known by its name: it may be dropped, and there may be another one then.
+    """
+
+    def __init__(self, yard: Yard, name: str, items: LogRows, now_ms: i64) -> None:
+        self._yard = yard
+        self._name: str = name
+        self._items = items
+        self._again: i64 = STAMPED_AGAIN_MAX
+        _foretell(yard, yard.logs.get(name), items, now_ms)
+
+    def go_on(self, most: i64, now_ms: i64) -> i64:
+        """Go on with rows that are all there; fewer units than `most` say that they are ready."""
+        items = self._items
+        done: i64 = 0
+        while done < most:
+            done += items.stamp_some(most - done)
+            if done < most:
+                log = self._yard.logs.get(self._name)
+                if self._again == 0 or _is_right(log, items):
+                    break
+                self._again -= 1
+                _foretell(self._yard, log, items, now_ms)
+        return done
+
+
+def _is_right(log: LogTopic | None, items: LogRows) -> bool:
+    return items.is_right(1, 0) if log is None else items.is_right(log.next_seq, log.last_write_ms)
+
+
+def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) -> Appended:
+    """Append records, all or none; with the key of an earlier write, answer what that one got.
+
+    TopicFull, WriteTooLarge and YardFull change nothing.
+    """
+    items = LogRows(0, 0, 0)
+    for row in rows:
+        draft(items, row)
+    return append_drafted(yard, log, items, key, now_ms)
+
+
+def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: i64) -> Appended:
+    """Append records that were made ready by `draft`, as `append` does."""
+    assert items.count() > 0
+    assert not log.is_dropped
+    trim(yard, log, now_ms)
+    _forget_keys(yard, log, now_ms)
+    if key:
+        known = log.keys.get(key)
+        if known is not None:
+            # Who writes is told how far the log has come since.
+            batch = max(known.batch, log.batch)
+            return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
+    floor = _make_way(log, items.count(), items.content_size)
+    if items.is_too_large:
+        raise WriteTooLarge
+    _stamp(yard, log, items, now_ms)
+    items.key = key
+    is_written = _admit(yard, log, items, now_ms)
+    if floor > log.earliest_seq:
+        log.cap_floor = floor
+    written = _write(yard, log, items, now_ms) if is_written else None
+    _apply(yard, log, items, floor, is_written=is_written)
+    batch = log.batch if is_written else _reserved_by(yard, log)
+    if key:
+        if written is None:
+            written = WriteKey(items.first_seq, log.next_seq - 1, now_ms, batch)
+        log.keys[key] = written
+    set_alarm(yard, log, now_ms)
+    appended = Appended(items.first_seq, log.next_seq - 1, batch, is_deduped=False)
+    if log.onward is not None:
+        # May lead back here.
+        log.onward.copy(now_ms)
+    if floor >= items.first_seq:
+        trim(yard, log, now_ms)
+    _tell(log)
+    if len(items.seqs) > CHUNK_ROWS:
+        yard.tasks.leave_less(len(items.seqs) // ROWS_PER_UNIT)
+    return appended
+
+
+def _stamp(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> None:
+    """Give the records of a write the next seqs of a log, and the time."""
+    if items.is_foretold and not _is_right(log, items):
+        _foretell(yard, log, items, now_ms)
+        items.stamp_some(NEVER_MS)
+    items.stamp(log.next_seq, _time_of(yard, log, now_ms), now_ms)
+
+
+def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
+    """Return below which seq records must go so that so much more fits the caps."""
+    config = log.config
+    cap_records: i64 = config.cap_records
+    cap_bytes: i64 = config.cap_bytes
+    is_exceeded = config.is_exceeded_by(count, size)
+    if is_exceeded and config.discard != DISCARD_OLD:
+        raise WriteTooLarge
+    over_count: i64 = log.count + count - cap_records if cap_records > 0 else 0
+    over_size: i64 = log.bytes + size - cap_bytes if cap_bytes > 0 else 0
+    if over_count <= 0 and over_size <= 0:
+        return 0
+    if config.discard != DISCARD_OLD:
+        raise TopicFull
+    # Of a write larger than the caps the oldest go too, once it is written.
+    return log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
+
+
+def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
+    """Make room for a write, and reserve its seqs; tell whether the journal takes its records."""
+    journal = yard.journal
+    if not yard.bodies.admits(items.size):
+        raise YardFull
+    if not journal.is_on:
+        return False
+    is_written = log.config.durability != EPHEMERAL
+    seq_after: i64 = log.next_seq + len(items.seqs)
+    if not is_written:
+        if not yard.bodies.admits_pinned(items.size):
+            raise YardFull
+        is_reserved = seq_after <= log.limit_before and seq_after + SEQ_BLOCK // 2 <= log.seq_limit
+        if is_reserved and log.onward is None:
+            return False
+    room = 2 * head_bytes(log) + (log_length(items) if is_written else 0)
+    if log.onward is not None:
+        # Copies lie in the same batch, or after a crash nobody would know what was copied.
+        room += log.onward.room(len(items.seqs), items.size)
+    if not journal.admit(room, now_ms):
+        raise YardFull
+    if not is_written or journal.is_answered_early():
+        _reserve(yard, log, seq_after, len(items.seqs))
+    return is_written
+
+
+def _reserve(yard: Yard, log: LogTopic, seq_after: i64, count: i64) -> None:
+    """See that no seq below `seq_after` is given again, whatever a crash may lose."""
+    journal = yard.journal
+    if journal.durable >= log.limit_batch:
+        log.limit_before = log.seq_limit
+    if seq_after + SEQ_BLOCK // 2 > log.seq_limit:
+        log.seq_limit = seq_after + max(SEQ_BLOCK, 16 * count)
+        journal.append_head(log)
+        log.limit_batch = journal.open_number
+    if seq_after > log.limit_before:
+        journal.sync_wanted = max(journal.sync_wanted, log.limit_batch)
+
+
+def _reserved_by(yard: Yard, log: LogTopic) -> i64:
+    """Return the batch that must be safe before the newest seq of a log may be told."""
+    if not yard.journal.is_on or log.next_seq <= log.limit_before:
+        return 0
+    return log.limit_batch
+
+
+def _write(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> WriteKey | None:
+    journal = yard.journal
+    key: WriteKey | None = None
+    if items.key:
+        last_seq = items.first_seq + len(items.seqs) - 1
+        key = WriteKey(items.first_seq, last_seq, now_ms, journal.open_number)
+    journal.append_rows(log, items, key)
+    log.is_written = True
+    return key
+
+
+def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written: bool) -> None:
+    segment = yard.journal.hot.number if is_written else 0
+    if not is_written:
+        items.place(0)
+    count: i64 = len(items.seqs)
+    if log.add(items, segment):
+        yard.tasks.follow(Joining(log, items.first_seq - 1))
+    if log.count == count:
+        log.earliest_seq = items.first_seq
+    log.next_seq = items.first_seq + count
+    log.last_write_ms = items.ts
+    if floor > log.earliest_seq:
+        log.kill_below(floor)
+    settle(yard, log)
+    cool(yard, log)
+
+
+@final
+class Joining(Task):
+    """Joins the texts of chunks that a write of many records has filled."""
+
+    def __init__(self, log: LogTopic, first_seq: i64) -> None:
+        super().__init__()
+        self._log = log
+        self._next: i64 = first_seq
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
+        """Join some; the newest chunk still grows."""
+        done: i64 = 0
+        chunks = self._log.chunks
+        index = self._log.chunk_index(self._next)
+        while done < most and index < len(chunks) - 1:
+            chunks[index].join()
+            self._next = chunks[index].last_seq() + 1
+            index += 1
+            done += JOIN_UNITS
+        return done
+
+
+def _forget_keys(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """Forget the keys of writes that are older than the window."""
+    oldest_ms: i64 = now_ms - log.config.idempotency_window_ms
+    while log.keys:
+        name = next(iter(log.keys))
+        key = log.keys[name]
+        if key.at_ms > oldest_ms:
+            return
+        yard.journal.ledger.forget_key(key)
+        del log.keys[name]
+
+
+# -- letting go -----------------------------------------------------------------------------------
+
+
+def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
+    """Let go of what is too old or too much, of very much some at a time.
+
+    On a disk without any room it stays for now.
+    """
+    log.is_late = False
+    if log.count == 0:
+        return
+    config = log.config
+    if config.ttl_ms > 0:
+        before_ms: i64 = now_ms - config.ttl_ms
+        if log.earliest_at_ms() < before_ms:
+            bound = log.floor_of_first(TRIM_ROWS)
+            floor = log.floor_before(before_ms, bound)
+            log.is_late = floor >= bound
+            _let_go(yard, log, log.cap_floor, floor)
+    if config.discard != DISCARD_OLD:
+        return
+    over_count: i64 = log.count - config.cap_records if config.cap_records > 0 else 0
+    over_size: i64 = log.bytes - config.cap_bytes if config.cap_bytes > 0 else 0
+    if over_count > 0 or over_size > 0:
+        floor = log.floor_without(over_count, over_size)
+        if floor - log.earliest_seq > TRIM_ROWS:
+            bound = log.floor_of_first(TRIM_ROWS)
+            log.is_late = log.is_late or floor > bound
+            floor = min(floor, bound)
+        _let_go(yard, log, floor, log.ttl_floor)
+
+
+def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:
+    try:
+        make_head_room(yard, log, 0)
+    except StorageFull:
+        return
+    log.cap_floor = cap_floor
+    log.ttl_floor = ttl_floor
+    remember_head(yard, log)
+    log.kill_below(log.evict_floor())
+    settle(yard, log)
+
+
+def make_head_room(yard: Yard, log: LogTopic, size: i64) -> None:
+    """See that the head of a log can be written, and so many bytes more; StorageFull if not."""
+    if log.is_written:
+        yard.journal.make_room(head_bytes(log) + size)
+
+
+def remember_head(yard: Yard, log: LogTopic) -> None:
+    """Write down the floors of a log, where the journal knows any of its records."""
+    if log.is_written:
+        yard.journal.append_head(log)
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+def read(yard: Yard, log: LogTopic, query: LogQuery, now_ms: i64) -> LogPage:
+    """Return records after a cursor, at least one if there is one for this reader."""
+    trim(yard, log, now_ms)
+    page = LogPage(log.next_seq - 1, log.earliest_seq, log.batch)
+    page.is_synced = log.config.durability == FSYNC
+    after: i64 = max(query.from_seq, 0)
+    if after > page.head_seq:
+        page.tombstone = gap(page, 1, log.earliest_seq - 1, RECREATED)
+        after = log.earliest_seq - 1
+    elif after + 1 < log.evict_floor():
+        reason = gap_reason(log.cap_floor, log.ttl_floor, after)
+        page.tombstone = gap(page, after + 1, log.evict_floor() - 1, reason)
+        after = log.evict_floor() - 1
+    page.next_from_seq = after
+    collect(yard.journal, log, query, page)
+    return page
+
+
+def gap(page: LogPage, gap_from: i64, gap_to: i64, reason: str) -> Tombstone:
+    """Return what the reader of a page is told of records that are not on it."""
+    return Tombstone(gap_from, gap_to, reason, page.earliest_seq, page.head_seq)
+
+
+def gap_reason(cap_floor: i64, ttl_floor: i64, after: i64) -> str:
+    """Return why something behind a cursor is gone, by the floors it lies below."""
+    if cap_floor > after + 1:
+        return MIXED if ttl_floor > after + 1 else CAP
+    return TTL
+
+
+def seq_at(yard: Yard, log: LogTopic, ts_ms: i64) -> i64:
+    """Return the seq of the first record that came at `ts_ms` or later, or the next seq."""
+    trim(yard, log, yard.now_ms)
+    low: i64 = 0
+    high: i64 = len(log.chunks)
+    while low < high:
+        middle = (low + high) // 2
+        if log.chunks[middle].ts[-1] < ts_ms:
+            low = middle + 1
+        else:
+            high = middle
+    while low < len(log.chunks):
+        chunk = log.chunks[low]
+        slot = next_alive(chunk, 0)
+        while slot < chunk.used():
+            if chunk.ts[slot] >= ts_ms:
+                return chunk.base + slot
+            slot = next_alive(chunk, slot + 1)
+        low += 1
+    return log.next_seq

@@ -1,0 +1,179 @@
+"""Where the text of a log is: in memory while the budget lasts, otherwise only in the journal.
+
+The oldest text goes first, because readers mostly follow the newest, and a chunk at a time. It is
+read back by place for the one who asks, and not kept: the kernel remembers what is asked for often.
+What the disk gives is held against its checksum. Without a journal nothing goes.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+from jobyard.engine.state.tasks import Task
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import TextDamaged
+from jobyard.journal.format.segment import segment_name
+from jobyard.journal.journal import Journal
+from jobyard.model.topic.log import LogTopic
+from jobyard.model.topic.log_chunk import Chunk
+
+# What lies between two texts is read along with them if it is no more than this.
+GAP_MAX: Final = 4096
+# Other logs that are looked at with every write beyond the budget.
+TURNS: Final = 4
+# Bytes of text that are let go of at once; in a unit of work; and freed in one.
+COOLED_AT_ONCE: Final = 1 << 20
+COOLED_PER_UNIT: Final = 2048
+FREED_PER_UNIT: Final = 32 << 10
+
+
+def cool(yard: Yard, log: LogTopic) -> None:
+    """Let go of old text while there is too much in memory: of this log, then of a few others.
+
+    Of very much only some at once, and the rest over turns.
+    """
+    if yard.bodies.has_budget(0) or not yard.journal.is_on:
+        return
+    left = _cool_one(yard, log, COOLED_AT_ONCE)
+    turns = 0
+    while turns < TURNS and left > 0 and not yard.bodies.has_budget(0):
+        if not yard.cooling:
+            yard.cooling = list(yard.logs)
+        other = yard.logs.get(yard.cooling.pop()) if yard.cooling else None
+        if other is not None:
+            left = _cool_one(yard, other, left)
+        turns += 1
+    if left <= 0 and not log.is_cooling:
+        log.is_cooling = True
+        yard.tasks.follow(Cooling(yard, log))
+
+
+def _cool_one(yard: Yard, log: LogTopic, most: i64) -> i64:
+    """Let go of about `most` bytes of old text; return how many more that might have been."""
+    last: i64 = len(log.chunks) - 1
+    index = log.chunk_index(log.cooled_below)
+    while index < last and most > 0 and not yard.bodies.has_budget(0):
+        chunk = log.chunks[index]
+        if chunk.batch > yard.journal.written:
+            return most
+        if not chunk.is_cold and chunk.can_cool():
+            summed = chunk.sum_some(most)
+            if summed >= most:
+                return 0
+            most -= summed
+            _let_go(yard, log, chunk)
+        log.cooled_below = chunk.last_seq() + 1
+        index += 1
+    return most
+
+
+def _let_go(yard: Yard, log: LogTopic, chunk: Chunk) -> None:
+    memory = log.memory
+    pieces = chunk.pieces
+    log.cool(chunk)
+    yard.bodies.in_memory += log.memory - memory
+    log.memory_counted = log.memory
+    if memory - log.memory > COOLED_AT_ONCE:
+        yard.tasks.follow(Freeing(pieces))
+
+
+@final
+class Cooling(Task):
+    """Lets go of the text of a log for which there is too little memory."""
+
+    def __init__(self, yard: Yard, log: LogTopic) -> None:
+        super().__init__()
+        self._yard = yard
+        self._log = log
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
+        """Let some of it go."""
+        size = most * COOLED_PER_UNIT
+        left = _cool_one(self._yard, self._log, size)
+        if left <= 0:
+            return most
+        self._log.is_cooling = False
+        return (size - left) // COOLED_PER_UNIT
+
+
+@final
+class Freeing(Task):
+    """Frees long texts."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
+        """Free some of them."""
+        return free_some(self._texts, most)
+
+
+def free_some(texts: list[bytes], most: i64) -> i64:
+    """Free some texts; return how many units of work that took, fewer than `most` if all went."""
+    done: i64 = 0
+    while done < most and texts:
+        done += 1 + len(texts.pop()) // FREED_PER_UNIT
+    return done
+
+
+def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[bytes]:
+    """Return the texts of some slots, all of which hold records; TextDamaged where one is not."""
+    if not chunk.is_joined:
+        return chunk.pieces[start:end]
+    if not chunk.is_cold:
+        return [chunk.text_at(slot) for slot in range(int(start), int(end))]
+    texts: list[bytes] = []
+    while start < end:
+        # What is on its way to the disk is read batch by batch.
+        stop = _run_end(chunk, start, end, 0 if journal.pending else GAP_MAX)
+        first: i64 = chunk.offsets[start]
+        size = chunk.offsets[stop - 1] + chunk.size_of(stop - 1) - first
+        data = journal.read(chunk.segments[start], first, size)
+        while start < stop:
+            at: i64 = chunk.offsets[start] - first
+            text = data[at : at + chunk.size_of(start)]
+            if crc32(text) != chunk.crcs[start]:
+                raise _damaged(journal, chunk, start, stop, data, first)
+            texts.append(text)
+            start += 1
+    return texts
+
+
+def _damaged(
+    journal: Journal, chunk: Chunk, slot: i64, stop: i64, data: bytes, first: i64
+) -> TextDamaged:
+    """Return how many records from a damaged one on are damaged, and see that it is told.
+
+    `data` is what was read up to `stop`, and `first` the offset where it begins.
+    """
+    offset = int(chunk.offsets[slot])
+    last = slot
+    while last + 1 < stop:
+        at: i64 = chunk.offsets[last + 1] - first
+        if crc32(data[at : at + chunk.size_of(last + 1)]) == chunk.crcs[last + 1]:
+            break
+        last += 1
+    where = f"{segment_name(chunk.segments[slot])} at offset {offset}"
+    damage = TextDamaged(int(chunk.base + slot), int(chunk.base + last), where)
+    journal.damages.note_text(chunk.segments[slot], offset, str(damage))
+    return damage
+
+
+def text_at(journal: Journal, chunk: Chunk, slot: i64) -> bytes:
+    """Return the text of a slot that holds a record."""
+    if chunk.is_cold:
+        return texts_between(journal, chunk, slot, slot + 1)[0]
+    return chunk.text_at(slot)
+
+
+def _run_end(chunk: Chunk, start: i64, end: i64, gap_max: i64) -> i64:
+    """Return up to where texts lie so close together that they are read at once."""
+    slot = start + 1
+    while slot < end and chunk.segments[slot] == chunk.segments[start]:
+        gap = chunk.offsets[slot] - (chunk.offsets[slot - 1] + chunk.size_of(slot - 1))
+        if not 0 <= gap <= gap_max:
+            break
+        slot += 1
+    return slot

@@ -1,0 +1,1 @@
+"""The yard and what it holds: names, timers, tasks, counters. The lowest folder."""

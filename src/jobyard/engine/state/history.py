@@ -1,0 +1,139 @@
+"""The history of the yard, as those who read it see it: `_events`.
+
+A view of the journal: nothing is written for it and nothing kept but the window of segments that
+compaction leaves alone. Rows can be read once they are durable, so what was seen is never taken
+back.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.state.yard import Yard
+from jobyard.journal.format.segment import HOT, Segment
+from jobyard.journal.history.reader import HistoryPage, read_past
+from jobyard.journal.history.window import FORGOTTEN_AT_ONCE, History, PastName
+from jobyard.model.queue import Queue
+from jobyard.model.topic.history_row import HistoryRow
+
+# What one page may look at: few milliseconds of work.
+PAGE_BYTES: Final = 1 << 20
+NEVER_ENDS: Final = 1 << 62
+ROWS_LOOKED_AT: Final = 1000
+
+
+def has_history(yard: Yard) -> bool:
+    """Tell whether there is any history to be read here."""
+    return yard.journal.history.is_on
+
+
+def read_history(
+    yard: Yard,
+    from_seq: i64,
+    limit_rows: i64,
+    limit_bytes: i64 = PAGE_BYTES,
+    to_seq: i64 = NEVER_ENDS,
+) -> HistoryPage:
+    """Return the rows after `from_seq`, up to `to_seq`, in their order.
+
+    At most `limit_rows`, and no more than are found in `limit_bytes` of the journal; `page.to_seq`
+    is the cursor for the next page, which may move without a row. A `page.floor` beyond
+    `from_seq + 1` means that what lies between was missed.
+    """
+    return read_past(yard.journal, from_seq, min(to_seq, NEVER_ENDS), limit_rows, limit_bytes)
+
+
+def seq_at(yard: Yard, ts_ms: i64) -> i64:
+    """Return the number of the first row at or after a wall time; one past the head if none is.
+
+    Found by the times of some batches of the one segment that can hold it.
+    """
+    history = yard.journal.history
+    found: Segment | None = None
+    for segment in history.segments:
+        if segment.newest_ms >= ts_ms:
+            found = segment
+            break
+    if found is None:
+        return history.next_durable
+    records = found.point_records
+    low: i64 = 0
+    high: i64 = len(records)
+    while low < high:
+        middle = (low + high) // 2
+        rows = read_history(yard, records[middle] - 1, 1).rows
+        if rows and rows[0].ts_ms < ts_ms:
+            low = middle + 1
+        else:
+            high = middle
+    seq = records[max(low - 1, 0)]
+    while seq < history.next_durable:
+        page = read_history(yard, seq - 1, ROWS_LOOKED_AT)
+        for row in page.rows:
+            if row.ts_ms >= ts_ms:
+                return row.seq
+        seq = page.to_seq + 1
+    return history.next_durable
+
+
+def recent_history(yard: Yard, bytes_max: i64, rows_max: i64) -> list[HistoryRow]:
+    """Return the newest rows, as many as lie in so many bytes of the journal, in their order."""
+    history = yard.journal.history
+    rows: list[HistoryRow] = []
+    if not history.is_on:
+        return rows
+    seq = _seq_before(history, bytes_max)
+    while seq < history.next_durable:
+        page = read_history(yard, seq - 1, ROWS_LOOKED_AT)
+        rows += page.rows
+        if page.to_seq < seq:
+            break
+        seq = page.to_seq + 1
+    return rows[-rows_max:]
+
+
+def _seq_before(history: History, bytes_max: i64) -> i64:
+    """Return a number from which on no more than so many bytes of the journal follow."""
+    found = history.next_durable
+    size: i64 = 0
+    for segment in reversed(history.segments):
+        end = segment.end
+        at: i64 = len(segment.points) - 1
+        while at >= 0:
+            size += end - segment.points[at]
+            if size > bytes_max:
+                return found
+            end = segment.points[at]
+            found = segment.point_records[at]
+            at -= 1
+    return found
+
+
+def recall_history(
+    yard: Yard,
+    segments: list[Segment],
+    next_record: i64,
+    queues: dict[int, Queue],
+    last_gone: dict[int, int],
+) -> None:
+    """Find what can be read as history after a start, and the names of the queues in it.
+
+    `queues` has all that were ever named, `last_gone` the last record that let a job of one go.
+    """
+    journal = yard.journal
+    history = journal.history
+    history.recover([segment for segment in segments if segment.temperature == HOT], next_record)
+    history.trim(yard.now_ms + journal.wall_offset_ms)
+    past: list[tuple[int, int]] = []
+    for number, queue in queues.items():
+        history.name(number, queue.name)
+        if yard.queues.get(queue.name) is not queue and queue.segment != 0:
+            past.append((last_gone.get(number, -1) + 1, number))
+    past.sort()
+    for until, number in past:
+        queue = queues[number]
+        name = PastName(number, queue.name, queue.next_seq, until)
+        history.retire(name, journal.segments[i64(queue.segment)])
+    for _ in range(len(history.segments) + len(history.past) // FORGOTTEN_AT_ONCE + 2):
+        if history.forget_names(journal.segments):
+            break

@@ -1,0 +1,366 @@
+"""The bytes of each record. All integers are little-endian; lengths include everything.
+
+Every record begins with eight bytes: kind u8, three small fields a b c u8, length i32. Then:
+
+    PUT      a family, b codec, c shelf  8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
+                                         40 due, 48 stamp, 56 own, 64 seq, 72 policy i32
+                                         76 size of the extra i32, 80 body, extra
+    MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, extra
+    LEASE    a door                      8 id, 16 number, 24 at, 32 ttl
+                                         40 holder, 32 bits of it, 44 queue i32
+    END      a why, b next state, c shelf  8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
+                                         40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
+                                         64 available, 72 claimed, 80 finished, 88 holder, 96 news
+    MOVE     a why, b state, c shelf     8 id, 16 rank, 24 due, 32 stamp*, 40 at
+                                         48 attempts i32, 52 queue i32, 56 news
+    GONE     a why, b 1 if of an old body  8 id, 16 queue i32, 20 base segment i32, 24 at
+    STATE    c state                     8 id, 16 state block, 88 stamp, 96 extra
+    NOTE     -                           8 id, 16 news
+    QUEUE    -                           8 number i32, 12 name size i32, 16 next seq, 24 name
+    ENTRY    a kind, b 1 if it is gone   8 key size i32, 12 value size i32, 16 up to, 24 key, value
+    ALIVE    -                           8 numbers of all other segments, i32 each
+    DROPPED  -                           8 segment number
+    CLEAN    -                           nothing: the server stopped in good order
+
+    state block, 72 bytes: 0 rank, 8 due, 16 delay, 24 deliveries i32, 28 attempts i32
+                           32 timeouts, 36 releases, 40 buries, 44 kicks i32, 48 ending, 56 ended
+                           64 stalls i32, 68 0 i32
+
+A shelf is told by bits 4 and 5, also those of a state in c.
+
+(*) of a job that comes to rest: its number among the endings of the queue.
+
+Extra and news are fields as `model.extra` writes them: all of the rare parts of a job, or those
+that are new.
+
+A body over INLINE_BODY_MAX lies in part 2 of its batch; in its place the record has the offset in
+part 2 and the checksum of the body, 8 bytes each. A body within the record needs no checksum of its
+own: it is under that of the batch, and when it leaves memory the job remembers one (150 ns a put).
+
+A PUT or MOVED is the *base* of its job: exactly one of them per living job is what counts, the
+newest. Every other record changes a job that has a base.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64
+
+from jobyard.model.ahead import Ahead
+from jobyard.model.details import encode_extra
+from jobyard.model.entry import Entry
+from jobyard.model.job import DEAD, DONE, LEASED, READY, Job
+from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.queue import Lease
+from jobyard.model.transition import End
+
+KIND_PUT: Final = 1
+KIND_LEASE: Final = 2
+KIND_END: Final = 3
+KIND_MOVE: Final = 4
+KIND_GONE: Final = 5
+KIND_QUEUE: Final = 6
+KIND_DROPPED: Final = 7
+KIND_MOVED: Final = 8
+KIND_STATE: Final = 9
+KIND_ALIVE: Final = 10
+KIND_CLEAN: Final = 11
+KIND_NOTE: Final = 12
+KIND_ENTRY: Final = 13
+
+# Why a run ended (END), a job moved (MOVE) or left (GONE).
+FINISHED: Final = 1
+RELEASED: Final = 2
+BURIED: Final = 3
+EXPIRED: Final = 4
+LET_GO: Final = 5
+KICKED: Final = 6
+REMOVED: Final = 7
+CORRUPT: Final = 8
+FAILED: Final = 9
+STALLED: Final = 10
+REVIVED: Final = 11
+PROMOTED: Final = 12
+RANKED: Final = 13
+DUE_SET: Final = 14
+UNBLOCKED: Final = 15
+PARKED: Final = 16
+# Released, which to a job that counts its attempts is one that failed.
+HANDED_BACK: Final = 17
+
+# In the state of a MOVED: the body is another one, and the base before stays what it was.
+NEW_BODY: Final = 0x80
+STATE_BITS: Final = 0x0F
+# Above them, and in the same place where there is no state.
+SHELF_SHIFT: Final = 4
+SHELF_BITS: Final = 3
+# What a LEASE tells of the number of its holder.
+HOLDER_BITS: Final = 0xFFFFFFFF
+
+PUT_SIZE: Final = 80
+MOVED_SIZE: Final = 152
+# What stands for a body that lies in part 2.
+LONG_BODY_SIZE: Final = 16
+LEASE_SIZE: Final = 48
+END_SIZE: Final = 96
+MOVE_SIZE: Final = 56
+GONE_SIZE: Final = 32
+STATE_SIZE: Final = 96
+QUEUE_SIZE: Final = 24
+DROPPED_SIZE: Final = 16
+NOTE_SIZE: Final = 16
+ENTRY_SIZE: Final = 24
+
+
+def _begin(out: BytesWriter, kind: i64, a: i64, b: i64, c: i64, length: i64) -> None:
+    # One write of eight bytes costs as much as one of a single byte.
+    write_i64_le(out, kind | a << 8 | b << 16 | c << 24 | length << 32)
+
+
+def base_length(fixed: i64, size: i64) -> i64:
+    """Return the length of a PUT or MOVED in part 1, its extra not counted."""
+    return fixed + (size if size <= INLINE_BODY_MAX else LONG_BODY_SIZE)
+
+
+def write_put(out: BytesWriter, job: Job, body: bytes, extra: bytes, part2_offset: i64) -> None:
+    """Encode the put of a job; `part2_offset` is used only when the body is too long to inline."""
+    _begin_put(out, job, len(extra))
+    _write_body(out, job, body, part2_offset)
+    if extra:
+        out.write(extra)
+
+
+def write_put_ahead(out: BytesWriter, job: Job, ahead: Ahead, first_id: i64, offset: i64) -> i64:
+    """Encode the put of the next job that was made ready; return the size of its extra."""
+    weight = ahead.next_weight()
+    _begin_put(out, job, weight)
+    if job.size > INLINE_BODY_MAX:
+        _write_body(out, job, b"", offset)
+    ahead.write(out, first_id)
+    return weight
+
+
+def _begin_put(out: BytesWriter, job: Job, extra_size: i64) -> None:
+    length = base_length(PUT_SIZE, i64(job.size)) + extra_size
+    shelf = i64(job.shelf) << SHELF_SHIFT
+    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), shelf, length)
+    _write_identity(out, job, extra_size)
+
+
+def write_moved(
+    out: BytesWriter, job: Job, body: bytes, part2_offset: i64, *, is_new_body: bool = False
+) -> i64:
+    """Encode everything about a living job, as it is now; return the size of its extra."""
+    extra = extra_bytes(job)
+    length = base_length(MOVED_SIZE, i64(job.size)) + len(extra)
+    state = resting_state(job) | (NEW_BODY if is_new_body else 0)
+    _begin(out, KIND_MOVED, i64(job.family), i64(job.codec), state, length)
+    _write_identity(out, job, len(extra))
+    _write_state(out, job)
+    _write_body(out, job, body, part2_offset)
+    if extra:
+        out.write(extra)
+    return len(extra)
+
+
+def extra_bytes(job: Job) -> bytes:
+    """Return the rare parts of a job as fields."""
+    extra = job.extra
+    return b"" if extra is None else encode_extra(extra)
+
+
+def entering_bytes(job: Job) -> bytes:
+    """Return the rare parts of a job that enters as fields; if made ready, they are let go of."""
+    extra = job.extra
+    if extra is None:
+        return b""
+    ahead = extra.ahead
+    if not ahead:
+        return encode_extra(extra)
+    extra.ahead = b""
+    return ahead
+
+
+def resting_state(job: Job) -> i64:
+    """Return state and shelf of a job after a restart: leases do not outlive the boot."""
+    return READY if job.state == LEASED else i64(job.state) | i64(job.shelf) << SHELF_SHIFT
+
+
+def _write_identity(out: BytesWriter, job: Job, extra_size: i64) -> None:
+    write_i64_le(out, job.id)
+    write_i32_le(out, i32(job.queue.number))
+    write_i32_le(out, job.size)
+    write_i64_le(out, job.rank)
+    write_i64_le(out, job.created_ms)
+    write_i64_le(out, job.due_ms)
+    write_i64_le(out, job.stamp)
+    write_i64_le(out, job.own_ms)
+    write_i64_le(out, job.key)
+    write_i64_le(out, job.policy.number | extra_size << 32)
+
+
+def _write_body(out: BytesWriter, job: Job, body: bytes, part2_offset: i64) -> None:
+    if job.size <= INLINE_BODY_MAX:
+        out.write(body)
+    else:
+        write_i64_le(out, part2_offset)
+        write_i64_le(out, job.crc)
+
+
+def _write_state(out: BytesWriter, job: Job) -> None:
+    write_i64_le(out, job.rank)
+    write_i64_le(out, job.due_ms)
+    write_i64_le(out, job.delay_ms)
+    write_i32_le(out, job.deliveries)
+    write_i32_le(out, i32(job.attempts))
+    extra = job.extra
+    if extra is None:
+        for _ in range(5):
+            write_i64_le(out, 0)
+        return
+    tally = extra.tally
+    if tally is None:
+        write_i64_le(out, 0)
+        write_i64_le(out, 0)
+    else:
+        write_i32_le(out, tally.timeouts)
+        write_i32_le(out, tally.releases)
+        write_i32_le(out, tally.buries)
+        write_i32_le(out, tally.kicks)
+    outcome = extra.outcome
+    if outcome is None:
+        write_i64_le(out, 0)
+        write_i64_le(out, 0)
+    else:
+        write_i64_le(out, outcome.key)
+        write_i64_le(out, outcome.ended_ms)
+    write_i64_le(out, 0 if tally is None else i64(tally.stalls))
+
+
+def write_state(out: BytesWriter, job: Job) -> None:
+    """Encode all that can change of a job whose base lies elsewhere."""
+    extra = extra_bytes(job)
+    _begin(out, KIND_STATE, 0, 0, resting_state(job), STATE_SIZE + len(extra))
+    write_i64_le(out, job.id)
+    _write_state(out, job)
+    write_i64_le(out, job.stamp)
+    if extra:
+        out.write(extra)
+
+
+def write_note(out: BytesWriter, job: Job, news: bytes) -> None:
+    """Encode news of a job that change neither its state nor its place."""
+    _begin(out, KIND_NOTE, 0, 0, 0, NOTE_SIZE + len(news))
+    write_i64_le(out, job.id)
+    out.write(news)
+
+
+def write_lease(out: BytesWriter, lease: Lease) -> None:
+    """Encode a hand-over."""
+    _begin(out, KIND_LEASE, lease.terms.door, 0, 0, LEASE_SIZE)
+    write_i64_le(out, lease.job.id)
+    write_i64_le(out, lease.key)
+    write_i64_le(out, lease.started_ms)
+    write_i64_le(out, lease.ttl_ms)
+    write_i64_le(out, (lease.book.key & HOLDER_BITS) | lease.job.queue.number << 32)
+
+
+def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
+    """Encode the end of a run: wide, so that it tells the whole attempt by itself."""
+    news = end.news
+    shelf = end.shelf << SHELF_SHIFT
+    _begin(out, KIND_END, end.why, end.state, shelf, END_SIZE + len(news))
+    write_i64_le(out, job.id)
+    write_i32_le(out, i32(job.queue.number))
+    write_i32_le(out, i32(job.place >> 32))
+    write_i64_le(out, end.rank)
+    write_i64_le(out, end.due_ms)
+    write_i64_le(out, _stamp_or_ending(job, end.state, end.stamp))
+    write_i32_le(out, i32(end.attempts))
+    write_i32_le(out, job.deliveries)
+    write_i64_le(out, job.created_ms)
+    write_i64_le(out, job.due_ms)
+    lease = job.lease
+    write_i64_le(out, lease.started_ms if lease is not None else 0)
+    write_i64_le(out, now_ms)
+    write_i64_le(out, lease.book.key if lease is not None else 0)
+    if news:
+        out.write(news)
+
+
+def write_move(out: BytesWriter, job: Job, move: End, now_ms: i64) -> None:
+    """Encode a change of state that ends no run."""
+    news = move.news
+    shelf = move.shelf << SHELF_SHIFT
+    _begin(out, KIND_MOVE, move.why, move.state, shelf, MOVE_SIZE + len(news))
+    write_i64_le(out, job.id)
+    write_i64_le(out, move.rank)
+    write_i64_le(out, move.due_ms)
+    write_i64_le(out, _stamp_or_ending(job, move.state, move.stamp))
+    write_i64_le(out, now_ms)
+    write_i64_le(out, move.attempts | job.queue.number << 32)
+    if news:
+        out.write(news)
+
+
+def _stamp_or_ending(job: Job, state: i64, stamp: i64) -> i64:
+    return job.queue.endings + 1 if state in (DEAD, DONE) else stamp
+
+
+def write_gone(
+    out: BytesWriter,
+    why: i64,
+    job_id: i64,
+    queue: i64,
+    base: i64,
+    now_ms: i64,
+    *,
+    is_old: bool = False,
+) -> None:
+    """Encode that a job is no more; kept for as long as segment `base` exists.
+
+    An old base of a job goes with its newest, whose end is told by another record.
+    """
+    _begin(out, KIND_GONE, why, 1 if is_old else 0, 0, GONE_SIZE)
+    write_i64_le(out, job_id)
+    write_i32_le(out, i32(queue))
+    write_i32_le(out, i32(base))
+    write_i64_le(out, now_ms)
+
+
+def write_queue(out: BytesWriter, number: i64, next_seq: i64, name: bytes) -> None:
+    """Encode the number by which later records mean a queue."""
+    _begin(out, KIND_QUEUE, 0, 0, 0, QUEUE_SIZE + len(name))
+    write_i32_le(out, i32(number))
+    write_i32_le(out, i32(len(name)))
+    write_i64_le(out, next_seq)
+    out.write(name)
+
+
+def write_entry(out: BytesWriter, entry: Entry) -> None:
+    """Encode one thing that is set for the whole yard or one queue, or that it is no longer."""
+    length: i64 = ENTRY_SIZE + len(entry.key) + len(entry.value)
+    _begin(out, KIND_ENTRY, entry.kind, i64(entry.is_gone), 0, length)
+    write_i32_le(out, i32(len(entry.key)))
+    write_i32_le(out, i32(len(entry.value)))
+    write_i64_le(out, entry.up_to)
+    out.write(entry.key)
+    out.write(entry.value)
+
+
+def write_dropped(out: BytesWriter, segment: i64) -> None:
+    """Encode that a segment is about to be removed and will not be missed."""
+    _begin(out, KIND_DROPPED, 0, 0, 0, DROPPED_SIZE)
+    write_i64_le(out, segment)
+
+
+def write_alive(out: BytesWriter, segments: list[int]) -> None:
+    """Encode which other segments must be there when this record is read back."""
+    _begin(out, KIND_ALIVE, 0, 0, 0, 8 + 4 * len(segments))
+    for number in segments:
+        write_i32_le(out, i32(number))
+
+
+def write_clean(out: BytesWriter) -> None:
+    """Encode a stop in good order."""
+    _begin(out, KIND_CLEAN, 0, 0, 0, 8)

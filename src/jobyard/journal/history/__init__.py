@@ -1,0 +1,1 @@
+"""The journal as history: which part can be read, and its rows."""

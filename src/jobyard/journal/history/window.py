@@ -1,0 +1,244 @@
+"""Which part of the journal can be read as history, and what is needed to find a row in it.
+
+History is the records of hot segments, from a floor on: the last of them without a gap, as many as
+the window has room for. Their numbers run over restarts. A segment inside the window is not
+compacted; once it has left, what lies in it and before it is history no more, even where the file
+stays. Names of queues that are gone are kept while the window holds records about them; where there
+are too many of those, the window gives way.
+
+Writes nothing. What the rows are is for `past`.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.journal.format.segment import HOT, Segment
+
+# A batch further than this from the last one whose place is known gets its place known too.
+POINT_BYTES: Final = 64 << 10
+# Names of queues that are gone, each about 300 bytes of memory.
+PAST_NAMES_MAX: Final = 100_000
+# Names forgotten at once: more would keep others waiting.
+FORGOTTEN_AT_ONCE: Final = 10_000
+
+
+@final
+class PastName:
+    """The name of a queue that is gone."""
+
+    def __init__(self, number: i64, name: str, next_seq: i64, until: i64) -> None:
+        self.number: i64 = number
+        self.name: str = name
+        self.next_seq: i64 = next_seq
+        # Records about it have smaller numbers.
+        self.until: i64 = until
+        # Where the name is written.
+        self.segment: i64 = 0
+
+
+@final
+class History:
+    """The segments that can be read, oldest first, and the names in them."""
+
+    def __init__(self) -> None:
+        self.is_on: bool = False
+        self.age_ms: i64 = 0
+        self.bytes_max: i64 = 0
+        self.segments: list[Segment] = []
+        self.last_hot: i64 = 0
+        # No record below this one can be read any more.
+        self.floor: i64 = 0
+        # All records below this one are on disk, and those below the other can be rows.
+        self.next_durable: i64 = 0
+        self.next_hot: i64 = 0
+        # Batches on their way to the disk, and what these two will be when they are there.
+        self._batches: list[i64] = []
+        self._nexts: list[i64] = []
+        self._next_hots: list[i64] = []
+        self._next_hot_sealed: i64 = 0
+        # By number, of living queues and of those that are gone.
+        self.names: dict[int, str] = {}
+        self.past: dict[int, PastName] = {}
+        # Smaller in tests.
+        self.past_max: i64 = PAST_NAMES_MAX
+
+    def keep(self, age_ms: i64, bytes_max: i64) -> None:
+        """Keep history of that age and size, whichever is less; call before anything is read."""
+        self.is_on = age_ms > 0 and bytes_max > 0
+        self.age_ms = age_ms
+        self.bytes_max = bytes_max
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def add_batch(
+        self, segment: Segment, offset: i64, first: i64, count: i64, newest_ms: i64
+    ) -> None:
+        """Take note of a batch that lies in a segment."""
+        if segment.temperature != HOT:
+            return
+        if segment.first_record < 0:
+            segment.first_record = first
+            segment.is_history = True
+            self.segments.append(segment)
+        segment.next_record = first + count
+        segment.newest_ms = newest_ms
+        points = segment.points
+        if not points or offset - points[-1] >= POINT_BYTES:
+            points.append(offset)
+            segment.point_records.append(first)
+
+    def expect(self, segment: Segment, batch: i64, next_record: i64) -> None:
+        """Take note of a batch that is on its way to a segment."""
+        if segment.temperature == HOT:
+            self._next_hot_sealed = next_record
+        self._batches.append(batch)
+        self._nexts.append(next_record)
+        self._next_hots.append(self._next_hot_sealed)
+
+    def advance(self, durable: i64) -> None:
+        """Let everything up to batch `durable` be read."""
+        batches = self._batches
+        if not batches or batches[0] > durable:
+            return
+        count = 0
+        for batch in batches:
+            if batch > durable:
+                break
+            count += 1
+        self.next_durable = self._nexts[count - 1]
+        self.next_hot = self._next_hots[count - 1]
+        del batches[:count]
+        del self._nexts[:count]
+        del self._next_hots[:count]
+
+    def recover(self, hot: list[Segment], next_record: i64) -> None:
+        """Begin with the hot segments found on disk, from the last gap between them on."""
+        self.next_durable = next_record
+        self.next_hot = next_record
+        self._next_hot_sealed = next_record
+        self.floor = next_record
+        self.last_hot = hot[-1].number if hot else 0
+        known: dict[int, Segment] = {segment.number: segment for segment in hot}
+        found: list[Segment] = []
+        number = self.last_hot
+        while number in known and known[number].prior != 0:
+            segment = known.pop(number)
+            # All of one may have been cut; then it only leads to the one before.
+            if segment.first_record >= 0:
+                found.append(segment)
+                self.floor = segment.first_record
+            number = segment.prior
+        found.reverse()
+        self.segments = found
+        for segment in known.values():
+            _leave_out(segment)
+
+    # -- the window ---------------------------------------------------------------------------
+
+    def trim(self, wall_ms: i64) -> None:
+        """Let go of what is too old or too much; the segment that is being written stays."""
+        segments = self.segments
+        size: i64 = 0
+        kept: i64 = len(segments) - 1
+        while kept >= 0:
+            segment = segments[kept]
+            size += segment.end
+            is_over = size > self.bytes_max or wall_ms - segment.newest_ms > self.age_ms
+            if is_over and segment.is_sealed:
+                break
+            kept -= 1
+        self._drop(kept + 1)
+
+    def give_way(self) -> bool:
+        """Let go of the oldest segment because the disk is full; False if there is none."""
+        if not self.segments or not self.segments[0].is_sealed:
+            return False
+        self._drop(1)
+        return True
+
+    def leave(self, segment: Segment) -> None:
+        """Let go of a segment, and of all before it; one that is being written goes on."""
+        if not segment.is_history:
+            return
+        place: i64 = self.segments.index(segment)
+        if segment.is_sealed:
+            self._drop(place + 1)
+            return
+        self._drop(place)
+        self.floor = segment.next_record
+        segment.points.append(segment.end)
+        segment.point_records.append(segment.next_record)
+
+    def _drop(self, count: i64) -> None:
+        if count <= 0:
+            return
+        for segment in self.segments[:count]:
+            self.floor = max(self.floor, segment.next_record)
+            _leave_out(segment)
+        del self.segments[:count]
+        if self.segments:
+            self.floor = max(self.floor, self.segments[0].first_record)
+
+    # -- names --------------------------------------------------------------------------------
+
+    def name(self, number: i64, name: str) -> None:
+        """Take note of what a queue is called."""
+        if self.is_on:
+            self.names[number] = name
+
+    def retire(self, name: PastName, segment: Segment) -> None:
+        """Keep the name of a queue that is gone, written in `segment`, while it is needed."""
+        name.segment = segment.number
+        segment.past_names += 1
+        self.past[name.number] = name
+
+    def tell_until(self, number: i64, until: i64) -> None:
+        """Keep the name of a queue that is gone for records up to `until`, the newest of all."""
+        name = self.past.get(number)
+        if name is not None:
+            name.until = until
+
+    def move_name(self, name: PastName, before: Segment | None, segment: Segment) -> None:
+        """Take note that the name of a queue that is gone was written again."""
+        if before is not None:
+            before.past_names -= 1
+        segment.past_names += 1
+        name.segment = segment.number
+
+    def forget_names(self, segments: dict[int, Segment]) -> bool:
+        """Forget names that no record above the floor needs; False if there are more to forget.
+
+        Where the window needs too many names the oldest segment leaves it, and what is written at
+        last as far as it is written.
+        """
+        is_done = self._forget(segments)
+        if not is_done or len(self.past) <= self.past_max or not self.segments:
+            return is_done
+        first = self.segments[0]
+        if not first.is_sealed and first.next_record <= self.floor:
+            # All that is written has left; the rest is on its way.
+            return True
+        self.leave(first)
+        return False
+
+    def _forget(self, segments: dict[int, Segment]) -> bool:
+        over: list[PastName] = []
+        for name in self.past.values():
+            # In the order in which they ended.
+            if name.until > self.floor or len(over) == FORGOTTEN_AT_ONCE:
+                break
+            over.append(name)
+        for name in over:
+            del self.past[name.number]
+            self.names.pop(name.number, None)
+            segment = segments.get(name.segment)
+            if segment is not None:
+                segment.past_names -= 1
+        return len(over) < FORGOTTEN_AT_ONCE
+
+
+def _leave_out(segment: Segment) -> None:
+    segment.is_history = False
+    segment.points = []
+    segment.point_records = []

@@ -1,0 +1,1 @@
+"""Reads the journal back at a start."""

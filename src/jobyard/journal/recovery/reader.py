@@ -1,0 +1,169 @@
+"""Walks the batches of one segment, testing each before it is believed.
+
+What the disk cannot read is no batch, as what fails its checksum is none; `failed_at` tells the two
+apart, because a torn tail is something else than a sector that is lost.
+"""
+
+from typing import Final, final
+from zlib import crc32
+
+from librt.strings import read_i32_le
+from mypy_extensions import i64
+
+from jobyard.errors import ReadFailed
+from jobyard.journal.format.segment import (
+    BATCH_HEADER_SIZE,
+    BATCH_MAGIC,
+    BATCH_MAGIC_BYTES,
+    SEAL_MAGIC,
+    SEAL_MAGIC_BYTES,
+    SEGMENT_HEADER_SIZE,
+    BatchHead,
+    Segment,
+)
+from jobyard.journal.format.sums import find_bad, sums_size
+from jobyard.journal.storage import Storage, find_unreadable, read_around
+
+# Read at once; part 2 of a batch is skipped when it lies past the window.
+WINDOW: Final = 4 << 20
+
+_CRC_AT: Final = BATCH_HEADER_SIZE - 8
+
+
+@final
+class Reader:
+    """Walks the batches of one segment through a window of its bytes."""
+
+    def __init__(self, storage: Storage, segment: Segment) -> None:
+        self._storage = storage
+        self.segment = segment
+        self.data: bytes = b""
+        self._view: memoryview = memoryview(b"")
+        self._start: i64 = 0
+        # How much is read at once.
+        self.window: i64 = WINDOW
+        # Where the next batch should be, and the one just found.
+        self.offset: i64 = SEGMENT_HEADER_SIZE
+        self.at: i64 = 0
+        # Where the disk could not read something that was needed; -1 if it could.
+        self.failed_at: i64 = -1
+        # What headers say of all before them whose own records are torn: a batch that was durable
+        # then, and an id that was not given yet.
+        self.told_durable: i64 = 0
+        self.told_id: i64 = 0
+
+    def _need(self, offset: i64, size: i64) -> i64:
+        """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
+        if offset < self._start or offset + size > self._start + len(self.data):
+            if offset + size > self.segment.size:
+                return -1
+            self.data = self._read(offset, size)
+            self._view = memoryview(self.data)
+            self._start = offset
+            if len(self.data) < size:
+                return -1
+        return offset - self._start
+
+    def _read(self, offset: i64, size: i64) -> bytes:
+        """Return a window of the file, or only what is needed of it; nothing if that fails too."""
+        name = self.segment.name
+        try:
+            return self._storage.read(name, offset, max(size, self.window))
+        except ReadFailed:
+            pass
+        try:
+            return self._storage.read(name, offset, size)
+        except ReadFailed:
+            self._note_failure(offset, size)
+            return b""
+
+    def _note_failure(self, offset: i64, size: i64) -> None:
+        found = find_unreadable(self._storage, self.segment.name, offset, size)
+        # An error that has gone meanwhile is one all the same.
+        self.failed_at = found if found >= 0 else offset
+
+    def peek(self, offset: i64) -> BatchHead | None:
+        """Return the batch or seal at `offset` if its header and part 1 are whole."""
+        at = self._need(offset, BATCH_HEADER_SIZE)
+        if at < 0:
+            return None
+        magic = i64(read_i32_le(self.data, at))
+        if magic not in (BATCH_MAGIC, SEAL_MAGIC):
+            return None
+        head = BatchHead(self.data, at)
+        if head.segment != self.segment.number or head.part1_size < 0 or head.part2_size < 0:
+            return None
+        at = self._need(offset, BATCH_HEADER_SIZE + head.part1_size)
+        if at < 0 or offset + head.total_size() > self.segment.size:
+            return None
+        if not self._is_whole(head, offset, at):
+            return None
+        self.at = at
+        return head
+
+    def _is_whole(self, head: BatchHead, offset: i64, at: i64) -> bool:
+        """Tell whether a header and its records, at `at` in the window, are as once written."""
+        start = offset + BATCH_HEADER_SIZE
+        if head.sums_size != 0 and head.sums_size != sums_size(start, head.records_size):
+            return False
+        view = self._view
+        crc = crc32(view[at : at + _CRC_AT])
+        body = at + BATCH_HEADER_SIZE
+        end = body + head.part1_size
+        summed = end - head.sums_size if head.sums_size > 0 else body
+        if crc32(view[summed:end], crc) != head.crc:
+            return False
+        if head.sums_size == 0 or find_bad(self.data, body, start, head.records_size) < 0:
+            return True
+        self.told_durable = max(self.told_durable, head.durable)
+        self.told_id = max(self.told_id, head.next_id)
+        return False
+
+    def next(self) -> BatchHead | None:
+        """Return the next whole batch or seal and step over it."""
+        head = self.peek(self.offset)
+        if head is not None:
+            self.offset += head.total_size()
+        return head
+
+    def is_part2_whole(self, head: BatchHead, offset: i64) -> bool:
+        """Test the long bodies of the batch at `offset`."""
+        if head.part2_size == 0:
+            return True
+        start = offset + BATCH_HEADER_SIZE + head.part1_size
+        try:
+            data = self._storage.read(self.segment.name, start, head.part2_size)
+        except ReadFailed:
+            self._note_failure(start, head.part2_size)
+            return False
+        return len(data) == head.part2_size and crc32(data) == head.part2_crc
+
+    def find_batch(self, offset: i64) -> i64:
+        """Return where the first whole batch or seal after `offset` is, or -1."""
+        best: i64 = -1
+        for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
+            at = offset
+            while at < self.segment.size and (best < 0 or at < best):
+                chunk = self._read_window(at)
+                hit: i64 = chunk.find(magic)
+                while hit >= 0 and self.peek(at + hit) is None:
+                    hit = chunk.find(magic, hit + 1)
+                if hit >= 0:
+                    best = at + hit if best < 0 else min(best, at + hit)
+                    break
+                # A magic number may straddle two windows.
+                at += max(1, len(chunk) - 3)
+        return best
+
+    def _read_window(self, offset: i64) -> bytes:
+        """Return the next bytes of the file, with zeros where the disk cannot read."""
+        try:
+            return self._storage.read(self.segment.name, offset, WINDOW)
+        except ReadFailed:
+            self._note_failure(offset, WINDOW)
+            return read_around(self._storage, self.segment.name, offset, WINDOW)
+
+    def find_stray(self, offset: i64) -> BatchHead | None:
+        """Return the first whole batch or seal anywhere after `offset`."""
+        found = self.find_batch(offset)
+        return self.peek(found) if found >= 0 else None

@@ -1,0 +1,1 @@
+"""What only glide-mq clients know: stored values, subscriptions, and fields of jobs."""

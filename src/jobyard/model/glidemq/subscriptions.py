@@ -1,0 +1,219 @@
+"""Who reads all jobs of a queue, each reader for itself: consumer groups other than the workers.
+
+A subscription goes through the entries of the stream by their stamps, takes no job away, and
+remembers what it gave to whom. An entry that failed in one subscription comes again to that one
+alone, as a repeat, which has a stamp of its own. Knows neither the journal nor who reads.
+
+Invariant: what a subscription was given and has not acknowledged stands in `pending` by its stamp,
+or in `again` if it is a repeat; what lies at or below its floor is over for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.model.index.heap import Heap
+from jobyard.model.index.item import Item
+from jobyard.model.job import LEASED, READY, Job
+from jobyard.model.throttle.ready_lists import STREAM
+
+if TYPE_CHECKING:
+    from jobyard.model.glidemq.stored_values import StreamReader
+
+# Consumers that are remembered though they have nothing; each start of a worker is another.
+_CONSUMERS_MAX: Final = 1000
+# How many entries that are gone an index may hold at the least before they are swept.
+_SLACK: Final = 64
+# What a subscription may remember at the least before it is swept.
+SWEEP_MIN: Final = 1024
+
+
+def has_entry(job: Job) -> bool:
+    """Tell whether a job stands in the stream of its queue, or was taken from there."""
+    if job.state == READY:
+        return job.shelf == STREAM
+    return job.state == LEASED and job.lease is not None and not job.lease.terms.is_list
+
+
+@final
+class Repeat(Item):
+    """A job that one subscription is to get again. `sort_key` is when, `stamp` its entry then."""
+
+    def __init__(self, subscription: Subscription, job: Job, due_ms: i64, stalls: i64) -> None:
+        super().__init__(job.id, due_ms, 0)
+        self.subscription: Subscription = subscription
+        self.job: Job = job
+        # How often its consumers have fallen silent.
+        self.stalls: i64 = stalls
+
+
+@final
+class Delivery:
+    """An entry that a consumer was given and has not acknowledged."""
+
+    def __init__(self, stamp: i64, job: Job, consumer: bytes, now_ms: i64) -> None:
+        self.stamp: i64 = stamp
+        self.job: Job = job
+        self.consumer: bytes = consumer
+        # When it was given, or something was heard of it.
+        self.at_ms: i64 = now_ms
+        self.count: i64 = 1
+        # None for an entry that all subscriptions see.
+        self.repeat: Repeat | None = None
+
+
+@final
+class Subscription:
+    """One group of consumers that share all entries among themselves."""
+
+    def __init__(self, name: bytes, cursor: i64) -> None:
+        self.name: bytes = name
+        # The last entry that was given.
+        self.cursor: i64 = cursor
+        # Up to here everything is over for it; this is what a restart goes on from.
+        self.floor: i64 = cursor
+        # Stamps above the floor that are over.
+        self.done: set[int] = set()
+        self.pending: dict[int, Delivery] = {}
+        # Whether `pending` is in the order of its stamps.
+        self.is_ordered: bool = True
+        # By the id of the job: all repeats, whether they wait, are ready, or were given.
+        self.repeats: dict[int, Repeat] = {}
+        # By their stamps: those that are ready, and those that were given.
+        self.ready: dict[int, Repeat] = {}
+        self.again: dict[int, Delivery] = {}
+        # When each was heard of last.
+        self.consumers: dict[bytes, int] = {}
+        # How much may be pending or done before what is gone is let go.
+        self.sweep_at: i64 = SWEEP_MIN
+
+    def hear(self, consumer: bytes, now_ms: i64) -> None:
+        """Take note that a consumer asked for something."""
+        # Those heard of last stand last.
+        self.consumers.pop(consumer, None)
+        self.consumers[consumer] = int(now_ms)
+        if len(self.consumers) > 2 * _CONSUMERS_MAX:
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Forget the consumers that have nothing but for those heard of last."""
+        busy = {delivery.consumer for delivery in self.deliveries()}
+        idle = [name for name in self.consumers if name not in busy]
+        for name in idle[: max(len(idle) - _CONSUMERS_MAX, 0)]:
+            del self.consumers[name]
+
+    def find(self, stamp: i64) -> Delivery | None:
+        """Return what was given under a stamp."""
+        found = self.pending.get(int(stamp))
+        return self.again.get(int(stamp)) if found is None else found
+
+    def deliveries(self) -> list[Delivery]:
+        """Return all that was given and is not over, the oldest entry first."""
+        found = [*self.pending.values(), *self.again.values()]
+        found.sort(key=_stamp_of)
+        return found
+
+    def pending_count(self) -> i64:
+        """Return how much that is."""
+        return len(self.pending) + len(self.again)
+
+    def first_pending(self) -> i64:
+        """Return the least stamp of an entry that was given and is not over, or 0."""
+        if not self.pending:
+            return 0
+        return next(iter(self.pending)) if self.is_ordered else min(self.pending)
+
+
+def _stamp_of(delivery: Delivery) -> int:
+    return delivery.stamp
+
+
+@final
+class Audience:
+    """The subscriptions of a queue, and the entries of its stream in their order."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[bytes, Subscription] = {}
+        # Repeats whose time has not come.
+        self.due = Heap()
+        self.alarm: Item | None = None
+        self.readers: list[StreamReader] = []
+        # Whether there is an order: who only waits for something to come needs none.
+        self.is_filled: bool = False
+        # Entries by rising stamp, some of them gone.
+        self._stamps: list[int] = []
+        self._jobs: list[Job] = []
+        self._sweep_at: i64 = _SLACK
+        # Jobs that came with a stamp from before: who has passed it would never see them.
+        self.late: list[Job] = []
+        # What the journal tells of jobs that are gone.
+        self.orphans: list[bytes] = []
+
+    def fill(self, jobs: list[Job]) -> None:
+        """Take in the jobs that have an entry when the first subscription is made."""
+        self.is_filled = True
+        jobs.sort(key=_entry_of)
+        self._jobs = jobs
+        self._stamps = [_entry_of(job) for job in jobs]
+        self._sweep_at = 2 * len(jobs) + _SLACK
+
+    def came(self, job: Job) -> None:
+        """Take note of a job that has come to stand in the stream."""
+        if not self.is_filled:
+            self.wake()
+            return
+        stamp = _entry_of(job)
+        stamps = self._stamps
+        if not stamps or stamp > stamps[-1]:
+            stamps.append(stamp)
+            self._jobs.append(job)
+            if len(stamps) > self._sweep_at:
+                self._sweep()
+        else:
+            at = bisect_left(stamps, stamp)
+            if stamps[at] == stamp:
+                # It was only away for a while.
+                self._jobs[at] = job
+                return
+            stamps.insert(at, stamp)
+            self._jobs.insert(at, job)
+            self.late.append(job)
+        self.wake()
+
+    def _sweep(self) -> None:
+        self._jobs = [
+            job
+            for stamp, job in zip(self._stamps, self._jobs, strict=True)
+            if has_entry(job) and _entry_of(job) == stamp
+        ]
+        self._stamps = [_entry_of(job) for job in self._jobs]
+        self._sweep_at = 2 * len(self._jobs) + _SLACK
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
+        for reader in list(self.readers):
+            reader.stream_grew()
+
+    def after(self, stamp: i64) -> i64:
+        """Return the place of the first entry with a greater stamp."""
+        return bisect_right(self._stamps, int(stamp))
+
+    def count(self) -> i64:
+        """Return how many places there are."""
+        return len(self._stamps)
+
+    def stamp_at(self, at: i64) -> i64:
+        """Return the stamp at a place."""
+        return self._stamps[at]
+
+    def job_at(self, at: i64) -> Job | None:
+        """Return the job whose entry is at a place; None if the entry is gone."""
+        job = self._jobs[at]
+        return job if _entry_of(job) == self._stamps[at] and has_entry(job) else None
+
+
+def _entry_of(job: Job) -> int:
+    return abs(int(job.stamp))

@@ -1,0 +1,233 @@
+"""Jobs of one queue that share an ordering key: started in order, so many at once, so fast.
+
+A job that has started keeps its slot until it is done, dead or gone, whatever happens in between.
+Of those that have not, one stands on its shelf while the lane is open, the front; the others wait
+here. How full the bucket is and how far the window has come is not remembered: after a restart the
+bucket is empty and the window closed, so that a restart never lets more through.
+
+Knows no yard: who moves jobs keeps the counters that are not the lane's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.model.glidemq.fields import NO_LIMITS, GlidePart, LaneLimits
+from jobyard.model.index.heap import Heap
+from jobyard.model.index.item import Item
+from jobyard.model.job import DELAYED, READY, Job
+from jobyard.model.limits import NEVER_MS
+
+if TYPE_CHECKING:
+    from jobyard.model.details import Extra
+
+# Those that have started go before all that have not.
+_STARTED: Final = -(1 << 60)
+
+# Jobs that may have left the line before it is looked through.
+_SLACK: Final = 64
+
+
+def part_of(job: Job) -> GlidePart:
+    """Return the part of a job that has one."""
+    extra = job.extra
+    assert extra is not None
+    assert extra.glide is not None
+    return extra.glide
+
+
+def lane_of(extra: Extra | None) -> Lane | None:
+    """Return the lane of a job by its rare parts."""
+    if extra is None or extra.glide is None:
+        return None
+    return extra.glide.lane
+
+
+def _has_to_start(job: Job) -> bool:
+    # One that waits for its children holds up nobody: they may be of the same lane.
+    return job.deliveries == 0 and job.state in (READY, DELAYED)
+
+
+@final
+class Lane(Item):
+    """The jobs of one key. While it stands in a heap, `sort_key` is when time may open it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(0, NEVER_MS, 0)
+        self.name: str = name
+        self.limits: LaneLimits = NO_LIMITS
+        # The order of the newest job, whose limits are those of the lane.
+        self.last_order: i64 = 0
+        # In any state.
+        self.jobs_count: i64 = 0
+        # Jobs that have started and are not at rest.
+        self.slots_used: i64 = 0
+        # Ready, but not on a shelf: by order.
+        self.waiting = Heap()
+        self.front: Job | None = None
+        # The front, and those that have started and are to go on.
+        self.standing: list[Job] = []
+        # Held back by the wish of a worker.
+        self.closed_until_ms: i64 = 0
+        # Jobs by order; before the head stand only such as need not start any more.
+        self._line: list[Job] = []
+        self._head: i64 = 0
+        self._tokens: i64 = 0
+        self._filled_ms: i64 = 0
+        self._remainder: i64 = 0
+        self._window_ms: i64 = 0
+        self._window_count: i64 = 0
+
+    # -- who belongs to it --------------------------------------------------------------------
+
+    def add(self, job: Job, part: GlidePart) -> None:
+        """Take in a job, whose limits count if it is the newest."""
+        self.jobs_count += 1
+        if part.order > self.last_order:
+            self.last_order = part.order
+            if self.limits.equals(part.limits):
+                # One object for all that say the same.
+                part.limits = self.limits
+            else:
+                self._set_limits(part.limits)
+        self.rejoin(job, part)
+
+    def _set_limits(self, limits: LaneLimits) -> None:
+        old = self.limits
+        self.limits = limits
+        if limits.capacity > 0 and old.capacity == 0:
+            self._tokens = limits.capacity
+        self._tokens = min(self._tokens, limits.capacity)
+
+    def rejoin(self, job: Job, part: GlidePart) -> None:
+        """Note that a job is to start, in its place."""
+        line = self._line
+        count: i64 = len(line)
+        if count == 0 or part_of(line[count - 1]).order < part.order:
+            line.append(job)
+        else:
+            low: i64 = self._head
+            high: i64 = count
+            while low < high:
+                middle: i64 = (low + high) >> 1
+                if part_of(line[middle]).order < part.order:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == count or line[low] is not job:
+                line.insert(low, job)
+        if count - self._head > 2 * self.jobs_count + _SLACK:
+            self._line = [job for job in line if _has_to_start(job)]
+            self._head = 0
+
+    def next_to_start(self) -> Job | None:
+        """Return the first in order that has not started, ready or delayed."""
+        line = self._line
+        count: i64 = len(line)
+        head = self._head
+        while head < count and not _has_to_start(line[head]):
+            head += 1
+        self._head = head
+        if head == count:
+            line.clear()
+            self._head = 0
+            return None
+        if head > _SLACK and head > count // 2:
+            del line[:head]
+            self._head = 0
+            return line[0]
+        return line[head]
+
+    def wait(self, job: Job, part: GlidePart) -> None:
+        """Let a ready job wait behind others."""
+        part.is_standing = False
+        job.sort_key = part.order + (_STARTED if job.deliveries > 0 else 0)
+        self.waiting.push(job)
+
+    def is_parked(self, job: Job) -> bool:
+        """Tell whether the lane lets nobody start, or go on, and a ready job waits for that.
+
+        Behind one that may start the others wait as in any line.
+        """
+        if part_of(job).is_standing:
+            return False
+        return self.front is None or job.deliveries > 0
+
+    # -- when they may start ------------------------------------------------------------------
+
+    def is_held_by_others(self, job: Job) -> bool:
+        """Tell whether other jobs keep one from starting: by their number, or by their order."""
+        limits = self.limits
+        if self.slots_used >= max(limits.concurrency, 1):
+            return True
+        return limits.is_sequential() and self.next_to_start() is not job
+
+    def may_start_ms(self, cost: i64, now_ms: i64) -> i64:
+        """Return when time lets a job start that costs so much: now, or later."""
+        limits = self.limits
+        at_ms = max(now_ms, self.closed_until_ms)
+        if limits.capacity > 0:
+            self._fill(now_ms)
+            missing = min(cost, limits.capacity) - self._tokens
+            if missing > 0:
+                if limits.refill == 0:
+                    return NEVER_MS
+                wait_ms = (missing * 1000 - self._remainder + limits.refill - 1) // limits.refill
+                at_ms = max(at_ms, self._filled_ms + wait_ms)
+        if limits.rate_most > 0 and limits.rate_ms > 0:
+            end_ms = self._window_ms + limits.rate_ms
+            if self._window_count >= limits.rate_most and now_ms < end_ms:
+                at_ms = max(at_ms, end_ms)
+        return at_ms
+
+    def start(self, cost: i64, now_ms: i64) -> None:
+        """Count a job that starts."""
+        limits = self.limits
+        if limits.capacity > 0:
+            self._tokens -= min(cost, limits.capacity)
+        if limits.rate_most > 0:
+            if now_ms >= self._window_ms + limits.rate_ms:
+                self._window_ms = now_ms
+                self._window_count = 0
+            self._window_count += 1
+
+    def begin(self, now_ms: i64) -> None:
+        """Begin after a restart: with an empty bucket and a closed window."""
+        self._tokens = 0
+        self._filled_ms = now_ms
+        self._window_ms = now_ms
+        self._window_count = self.limits.rate_most
+
+    def tokens(self, now_ms: i64) -> i64:
+        """Return how full the bucket is."""
+        self._fill(now_ms)
+        return self._tokens
+
+    def remainder(self) -> i64:
+        """Return what flowed into the bucket that is no whole thousandth of a token yet."""
+        return self._remainder
+
+    def window(self) -> tuple[i64, i64]:
+        """Return when the window began, and how many have started since."""
+        return self._window_ms, self._window_count
+
+    def _fill(self, now_ms: i64) -> None:
+        limits = self.limits
+        passed_ms = now_ms - self._filled_ms
+        if passed_ms <= 0 or limits.refill == 0:
+            return
+        self._filled_ms = now_ms
+        missing = limits.capacity - self._tokens
+        # Beyond a full bucket nothing counts, and the product stays within 64 bits.
+        if passed_ms > missing * 1000 // limits.refill:
+            self._tokens = limits.capacity
+            self._remainder = 0
+            return
+        flow = passed_ms * limits.refill + self._remainder
+        self._tokens += flow // 1000
+        self._remainder = flow % 1000
+        if self._tokens >= limits.capacity:
+            self._tokens = limits.capacity
+            self._remainder = 0

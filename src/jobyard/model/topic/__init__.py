@@ -1,0 +1,1 @@
+"""Topics: their settings, the records of a log, routers, and rows of history."""

@@ -1,0 +1,473 @@
+"""A log: records in the order they were appended, read by cursor, let go from the oldest end.
+
+Seqs rise and are never given twice. `earliest_seq` is the first record there is, `next_seq` when
+there is none. Three floors tell why what lies below them is gone: by cap, by time, or because
+somebody asked for it; a reader is told of the first two only.
+
+Holds the records of one log in chunks and all that is said about them; knows no journal and no
+clock. Invariant: `count` and `bytes` are those of the live records of all chunks, and every chunk
+but the last has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i32, i64, trait
+
+from jobyard.errors import YardFull
+from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk
+
+if TYPE_CHECKING:
+    from jobyard.model.index.item import Item
+    from jobyard.model.topic.config import TopicConfig
+    from jobyard.model.topic.log_rows import LogRows
+
+# Why a reader has missed something.
+CAP: Final = "cap"
+TTL: Final = "ttl"
+MIXED: Final = "mixed"
+RECREATED: Final = "recreated"
+
+
+class TopicFull(YardFull):
+    """The topic is full and rather refuses what is new than let go of what is old."""
+
+
+class WriteTooLarge(TopicFull):
+    """One write is larger than all the topic may ever hold."""
+
+
+@final
+class Row:
+    """A record as its writer gives it: data is JSON text, meta that of an object or empty."""
+
+    def __init__(self, data: bytes, meta: bytes = b"", tag: str = "", node: str = "") -> None:
+        self.data: bytes = data
+        self.meta: bytes = meta
+        self.tag: str = tag
+        self.node: str = node
+
+
+@final
+class Tombstone:
+    """What a reader is told who comes too late for some records."""
+
+    def __init__(
+        self, gap_from: i64, gap_to: i64, reason: str, earliest_seq: i64, head_seq: i64
+    ) -> None:
+        self.gap_from: i64 = gap_from
+        self.gap_to: i64 = gap_to
+        self.reason: str = reason
+        # Some of them may have been deleted before.
+        self.missed_estimate: i64 = gap_to - gap_from + 1
+        self.earliest_seq: i64 = earliest_seq
+        self.head_seq: i64 = head_seq
+
+
+@final
+class LogQuery:
+    """Which records a reader wants, and how they are to be shown."""
+
+    def __init__(
+        self,
+        from_seq: i64,
+        limit: i64,
+        max_bytes: i64,
+        nodes: tuple[str, ...] = (),
+        *,
+        include_tags: bool = False,
+        include_meta: bool = True,
+        include_data: bool = True,
+    ) -> None:
+        self.from_seq: i64 = from_seq
+        self.limit: i64 = limit
+        self.max_bytes: i64 = max_bytes
+        self.nodes: tuple[str, ...] = nodes
+        self.include_tags: bool = include_tags
+        self.include_meta: bool = include_meta
+        self.include_data: bool = include_data
+
+
+@final
+class LogPage:
+    """What a reader gets: `records`, joined, are the items of a JSON array."""
+
+    def __init__(self, head_seq: i64, earliest_seq: i64, batch: i64) -> None:
+        self.records: list[bytes] = []
+        self.count: i64 = 0
+        self.next_from_seq: i64 = 0
+        self.head_seq: i64 = head_seq
+        self.earliest_seq: i64 = earliest_seq
+        self.tombstone: Tombstone | None = None
+        # Records looked at, shown or not.
+        self.scanned: i64 = 0
+        # The batch that must be safe before anyone is told, or even on the disk.
+        self.batch: i64 = batch
+        self.is_synced: bool = False
+
+
+@final
+class Appended:
+    """The seqs a write got, or an earlier write with the same key."""
+
+    def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
+        self.first_seq: i64 = first_seq
+        self.last_seq: i64 = last_seq
+        self.is_deduped: bool = is_deduped
+        self.batch: i64 = batch
+
+
+@trait
+class Onward:
+    """What passes the records of a log on to other topics."""
+
+    def room(self, count: i64, size: i64) -> i64:
+        """Return the most bytes in the journal that so many records of so many bytes take there."""
+        raise NotImplementedError
+
+    def at_once(self, count: i64) -> i64:
+        """Return how many of so many records would be passed on in this turn, one by one."""
+        raise NotImplementedError
+
+    def copy(self, now_ms: i64) -> None:
+        """Pass on what was appended."""
+
+
+@trait
+class LogReader:
+    """Somebody who wants to know that there is news in a log."""
+
+    def appended(self, log: LogTopic) -> None:
+        """Look again: something was appended or set, or the log was dropped."""
+
+
+@final
+class WriteKey:
+    """What is remembered of a write that came with a key."""
+
+    def __init__(self, first_seq: i64, last_seq: i64, at_ms: i64, batch: i64) -> None:
+        self.first_seq: i64 = first_seq
+        self.last_seq: i64 = last_seq
+        self.at_ms: i64 = at_ms
+        self.batch: i64 = batch
+        # Segment that holds its record, and its weight there.
+        self.segment: i64 = 0
+        self.weight: i64 = 0
+
+
+@final
+class LogTopic:
+    """One log."""
+
+    def __init__(self, name: str, config: TopicConfig) -> None:
+        self.name: str = name
+        self.config: TopicConfig = config
+        # Number in the journal, and the segment that holds the record of its head.
+        self.number: i64 = 0
+        self.segment: i32 = 0
+        self.incarnation: i64 = 0
+        self.is_dropped: bool = False
+        # Whether the journal ever took a record of it.
+        self.is_written: bool = False
+        self.next_seq: i64 = 1
+        # No seq from here on has been given out before a record said so.
+        self.seq_limit: i64 = 1
+        self.limit_before: i64 = 1
+        self.limit_batch: i64 = 0
+        self.earliest_seq: i64 = 1
+        # Whether more is to be let go of than was at once.
+        self.is_late: bool = False
+        self.cap_floor: i64 = 1
+        self.ttl_floor: i64 = 1
+        self.erased_floor: i64 = 1
+        self.count: i64 = 0
+        self.bytes: i64 = 0
+        # Text in memory, and how much of it the budget knows of.
+        self.memory: i64 = 0
+        self.memory_counted: i64 = 0
+        # On the wall; 0 before the first write.
+        self.last_write_ms: i64 = 0
+        # Steady; not remembered.
+        self.last_read_ms: i64 = 0
+        # Batch of the newest change.
+        self.batch: i64 = 0
+        self.chunks: list[Chunk] = []
+        # While the journal is read back, records may come to any chunk.
+        self.is_filling: bool = False
+        # Text of chunks that begin below this seq has been let go of, where that can be.
+        self.cooled_below: i64 = 0
+        # A task lets go of text.
+        self.is_cooling: bool = False
+        self.keys: dict[str, WriteKey] = {}
+        self.readers: dict[LogReader, None] = {}
+        self.onward: Onward | None = None
+        # Rings when the first record has lived long enough.
+        self.alarm: Item | None = None
+        # Weight of records that are gone, by the segment that holds them, not yet off its books.
+        self.freed: dict[int, int] = {}
+
+    def evict_floor(self) -> i64:
+        """Return the seq below which something was lost that nobody asked to go."""
+        return max(self.cap_floor, self.ttl_floor)
+
+    def floor(self) -> i64:
+        """Return the seq below which there is no record."""
+        return max(self.cap_floor, self.ttl_floor, self.erased_floor)
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def chunk_index(self, seq: i64) -> i64:
+        """Return the index of the first chunk that ends at `seq` or later."""
+        low: i64 = 0
+        high: i64 = len(self.chunks)
+        while low < high:
+            middle = (low + high) // 2
+            if self.chunks[middle].last_seq() < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def chunk_of(self, seq: i64) -> Chunk | None:
+        """Return the chunk that has a slot for `seq`."""
+        index = self.chunk_index(seq)
+        if index < len(self.chunks) and self.chunks[index].base <= seq:
+            return self.chunks[index]
+        return None
+
+    def is_alive(self, seq: i64) -> bool:
+        """Tell whether there is a record with this seq."""
+        chunk = self.chunk_of(seq)
+        return chunk is not None and chunk.is_alive(seq - chunk.base)
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def add(self, rows: LogRows, segment: i64) -> bool:
+        """Add rows behind all records there are; their seqs run without a gap.
+
+        If they fill a chunk, and are many, its texts are left to be joined later; True then.
+        """
+        start: i64 = 0
+        count: i64 = len(rows.seqs)
+        chunks_count = len(self.chunks)
+        while start < count:
+            seq = rows.first_seq + start
+            chunk = self._open_chunk(seq, is_joining=count == 1)
+            end = min(count, start + chunk.base + CHUNK_ROWS - seq)
+            memory = chunk.memory
+            size = chunk.bytes
+            chunk.extend(rows, start, end, segment)
+            chunk.batch = self.batch
+            self.memory += chunk.memory - memory
+            self.bytes += chunk.bytes - size
+            self.count += end - start
+            start = end
+        return count > 1 and len(self.chunks) > max(chunks_count, 1)
+
+    def _open_chunk(self, seq: i64, *, is_joining: bool) -> Chunk:
+        """Return the chunk whose next slot is that of `seq`, and join the texts of one before."""
+        chunks = self.chunks
+        base = chunk_base(seq)
+        if not chunks or chunks[-1].base != base:
+            if chunks and not self.is_filling:
+                if chunks[-1].count == 0:
+                    self.memory -= chunks.pop().memory
+                elif is_joining:
+                    chunks[-1].join()
+            chunks.append(Chunk(base))
+        chunk = chunks[-1]
+        chunk.pad(seq - base)
+        return chunk
+
+    def cool(self, chunk: Chunk) -> None:
+        """Let go of the text of a chunk that gets no more records."""
+        memory = chunk.memory
+        chunk.cool()
+        self.memory += chunk.memory - memory
+
+    def put_back(self, rows: LogRows, i: i64, segment: i64) -> None:
+        """Add row `i` wherever it belongs; while the journal is read back only."""
+        seq: i64 = rows.seqs[i]
+        base = chunk_base(seq)
+        index = self.chunk_index(base)
+        # The slots of a chunk may end before the seq, those of the next begin behind it.
+        if index > 0 and self.chunks[index - 1].base == base:
+            index -= 1
+        if index == len(self.chunks) or self.chunks[index].base != base:
+            self.chunks.insert(index, Chunk(base))
+        chunk = self.chunks[index]
+        memory = chunk.memory
+        size = chunk.bytes
+        if seq - base < chunk.used():
+            chunk.fill(seq - base, rows, i, segment)
+        else:
+            chunk.pad(seq - base)
+            chunk.extend(rows, i, i + 1, segment)
+        self.memory += chunk.memory - memory
+        self.bytes += chunk.bytes - size
+        self.count += 1
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def kill(self, chunk: Chunk, slot: i64) -> None:
+        """Let go of a record; a search for the first one must follow."""
+        segment = chunk.segments[slot]
+        if segment != 0:
+            self.freed[segment] = self.freed.get(segment, 0) + chunk.weight_of(slot)
+        memory = chunk.memory
+        size = chunk.bytes
+        chunk.kill(slot)
+        self.memory += chunk.memory - memory
+        self.bytes += chunk.bytes - size
+        self.count -= 1
+
+    def kill_chunk(self, chunk: Chunk) -> None:
+        """Let go of all records of a chunk; a search for the first one must follow."""
+        self._free_all(chunk)
+        memory = chunk.memory
+        self.bytes -= chunk.bytes
+        self.count -= chunk.count
+        chunk.kill_all()
+        self.memory += chunk.memory - memory
+
+    def take_all(self) -> list[Chunk]:
+        """Let go of all records at once; return their chunks, to be freed when there is time."""
+        chunks = self.chunks
+        for chunk in chunks:
+            self._free_all(chunk)
+        self.chunks = []
+        self.count = 0
+        self.bytes = 0
+        self.memory = 0
+        self.find_earliest()
+        return chunks
+
+    def _free_all(self, chunk: Chunk) -> None:
+        """Count the weight of all records of a chunk as gone."""
+        if chunk.count == 0:
+            return
+        if chunk.is_in_one_segment():
+            self._free(chunk.segments[0], chunk.weight())
+            return
+        weight: i64 = 0
+        segment: i64 = 0
+        used = chunk.used()
+        slot = next_alive(chunk, 0)
+        while slot < used:
+            if chunk.segments[slot] != segment:
+                self._free(segment, weight)
+                segment = chunk.segments[slot]
+                weight = 0
+            weight += chunk.weight_of(slot)
+            slot = next_alive(chunk, slot + 1)
+        self._free(segment, weight)
+
+    def _free(self, segment: i64, weight: i64) -> None:
+        if segment != 0:
+            self.freed[segment] = self.freed.get(segment, 0) + weight
+
+    def kill_below(self, floor: i64) -> None:
+        """Let go of every record below `floor`."""
+        for chunk in self.chunks:
+            if chunk.base >= floor:
+                break
+            if chunk.last_seq() < floor:
+                self.kill_chunk(chunk)
+                continue
+            end = min(floor - chunk.base, chunk.used())
+            slot = next_alive(chunk, 0)
+            while slot < end:
+                self.kill(chunk, slot)
+                slot = next_alive(chunk, slot + 1)
+        while len(self.chunks) > 1 and self.chunks[0].count == 0:
+            self.memory -= self.chunks[0].memory
+            del self.chunks[0]
+        self.find_earliest()
+
+    def sweep(self) -> None:
+        """Let go of chunks without a record, wherever they are, and find the first record."""
+        kept: list[Chunk] = []
+        for chunk in self.chunks:
+            if chunk.count > 0 or chunk is self.chunks[-1]:
+                kept.append(chunk)
+            else:
+                self.memory -= chunk.memory
+        self.chunks = kept
+        self.find_earliest()
+
+    def find_earliest(self) -> None:
+        """Find the first record."""
+        self.earliest_seq = self.next_seq
+        for chunk in self.chunks:
+            if chunk.count > 0:
+                self.earliest_seq = chunk.base + next_alive(chunk, 0)
+                break
+
+    def floor_without(self, count: i64, size: i64) -> i64:
+        """Return below which seq so many records and bytes, or all, lie."""
+        floor = self.earliest_seq
+        for chunk in self.chunks:
+            if count <= 0 and size <= 0:
+                return floor
+            if chunk.count == 0:
+                continue
+            if count > chunk.count or size > chunk.bytes:
+                count -= chunk.count
+                size -= chunk.bytes
+                floor = chunk.base + last_alive(chunk) + 1
+                continue
+            slot = next_alive(chunk, 0)
+            while slot < chunk.used() and (count > 0 or size > 0):
+                count -= 1
+                size -= chunk.content_size(slot)
+                floor = chunk.base + slot + 1
+                slot = next_alive(chunk, slot + 1)
+        return floor
+
+    def floor_of_first(self, count: i64) -> i64:
+        """Return below which seq the first `count` records lie, or one above all.
+
+        Not so far behind the first as they are many: seqs have gaps.
+        """
+        return self.floor_without(count, 0) if self.count > count else self.next_seq + 1
+
+    def floor_before(self, at_ms: i64, bound: i64) -> i64:
+        """Return the seq below which the records lie that came before `at_ms`, or `bound`."""
+        floor = self.earliest_seq
+        for chunk in self.chunks:
+            slot = next_alive(chunk, 0)
+            while slot < chunk.used():
+                if chunk.at[slot] >= at_ms or floor >= bound:
+                    return floor
+                floor = chunk.base + slot + 1
+                slot = next_alive(chunk, slot + 1)
+        return floor
+
+    def earliest_at_ms(self) -> i64:
+        """Return when the first record came; there must be one."""
+        chunk = self.chunk_of(self.earliest_seq)
+        assert chunk is not None
+        return chunk.at[self.earliest_seq - chunk.base]
+
+
+def chunk_base(seq: i64) -> i64:
+    """Return the first seq of the chunk that a seq belongs to."""
+    return (seq - 1) // CHUNK_ROWS * CHUNK_ROWS + 1
+
+
+def next_alive(chunk: Chunk, slot: i64) -> i64:
+    """Return the first slot from `slot` on with a record, or how many slots there are."""
+    found = chunk.dead.find(ALIVE_SLOT, slot)
+    return found if found >= 0 else chunk.used()
+
+
+def last_alive(chunk: Chunk) -> i64:
+    """Return the last slot with a record, of which there must be one."""
+    return chunk.dead.rfind(ALIVE_SLOT)
+
+
+def next_dead(chunk: Chunk, slot: i64) -> i64:
+    """Return the first slot from `slot` on without a record, or how many slots there are."""
+    found = chunk.dead.find(DEAD_SLOT, slot)
+    return found if found >= 0 else chunk.used()

@@ -1,0 +1,600 @@
+"""One beanstalk connection: reads commands, calls the verbs, writes the answers.
+
+The four commands of a job's usual life (put, reserve, delete, and put's body) are read straight
+from the buffer. Anything else, and any of these that does not look as usual, is cut out as a line
+and read by `_command`, which knows all rules; the two ways agree, and a test holds them to it.
+
+A connection runs one command at a time: while it waits in `reserve`, later input stays in `_rest`.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
+from jobyard.engine.jobs.clearing import Kicking
+from jobyard.engine.jobs.finish import bury, finish, hand_back, held, touch
+from jobyard.engine.jobs.holders import drop_holder
+from jobyard.engine.jobs.move import kick_job, remove
+from jobyard.engine.jobs.put import put
+from jobyard.engine.jobs.queues import drop_user, hold_user, open_queue, pause
+from jobyard.engine.jobs.take import cancel_wait, take, take_job, wait
+from jobyard.engine.state.admission import first_ready
+from jobyard.engine.state.tasks import Starter, Task
+from jobyard.errors import NameTaken, NotFound, Refused, StorageFull, YardFull
+from jobyard.model.details import Outcome
+from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
+from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
+from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.protocols.beanstalk import commands, statistics
+from jobyard.protocols.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, BeanstalkDoor
+from jobyard.protocols.beanstalk.tubes import TubeList
+from jobyard.protocols.beanstalk.watched import Watched
+from jobyard.protocols.session import OUTPUT_MAX, Peer, Session
+from jobyard.wire.beanstalk import (
+    CRLF,
+    is_http,
+    is_tube_name,
+    parse_id,
+    parse_kick_bound,
+    parse_number,
+    tube_name_end,
+    write_number,
+)
+from jobyard.wire.payload import to_raw
+
+# How the next input is read.
+LINES: Final = 0
+BODY: Final = 1
+SKIPPED_BODY: Final = 2
+LONG_LINE: Final = 3
+REFUSED_BODY: Final = 4
+INCOMPLETE: Final = -1
+SPACE: Final[u8] = 32
+
+
+@final
+class BeanstalkSession(Session, Holder, Starter):
+    """Commands of one connection, in order."""
+
+    def __init__(self, door: BeanstalkDoor, peer: Peer) -> None:
+        super().__init__(peer, door.yard.journal)
+        self._door = door
+        self._yard = door.yard
+        self._book = door.yard.new_book(self)
+        self._used: Queue = door.default
+        self._watched = Watched(door.yard, door.default)
+        hold_user(door.default)
+        self._waiter: Waiter | None = None
+        self._long: Task | None = None  # Of a command that takes several turns.
+        self._rest: bytes = b""
+        self._mode: int = LINES
+        self._left: i64 = 0
+        # Of a body that comes in pieces: a block of its own, given back as one.
+        self._body = BytesWriter()
+        self._rank: i64 = 0
+        self._delay_ms: i64 = 0
+        self._ttr_ms: i64 = 0
+        self._is_producer: bool = False
+        self._is_worker: bool = False
+        self._waits_no_more: bool = False
+        self._input_ended: bool = False
+        self._running: bytes = b""  # Kept only while it does.
+        self._running_at: i64 = 0
+        door.connections_count += 1
+        door.connections_total += 1
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: i64) -> None:
+        """Run every complete command; keep what is not complete, or must wait."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at: i64 = 0
+        size: i64 = len(data)
+        self.is_stalled = False
+        self._running = data
+        while at < size and not self._is_busy() and not self.is_finished:
+            if len(self.out) > OUTPUT_MAX:
+                self.is_stalled = True
+                break
+            self._running_at = at
+            self.changes_before = self._yard.changes()
+            try:
+                after = self._step(data, at, size, now_ms)
+            except (Refused, StorageFull) as error:
+                after = self._refuse(error, data, at)
+            if after == INCOMPLETE:
+                break
+            at = after
+        self._running = b""
+        if at < size and not self.is_finished:
+            self._rest = data[at:] if at > 0 else data
+
+    def _is_busy(self) -> bool:
+        return self._waiter is not None or self._long is not None
+
+    def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
+        """Answer a line that found no job, or no room even in what is kept back; return its end."""
+        is_full = isinstance(error, (YardFull, StorageFull))
+        self._say(commands.OUT_OF_MEMORY if is_full else commands.NOT_FOUND)
+        return data.find(CRLF, at) + 2
+
+    def resume(self, now_ms: i64) -> None:
+        """Go on with what was sent ahead while the connection waited for a job."""
+        if self._rest and not self._is_busy():
+            self.receive(b"", now_ms)
+        if self._input_ended and not self.is_stalled and self._long is None:
+            self.is_finished = True
+
+    def half_close(self, now_ms: i64) -> None:
+        """Answer a waiting reserve; later ones do not wait."""
+        self._waits_no_more = True
+        waiter = self._waiter
+        if waiter is not None:
+            cancel_wait(self._yard, waiter)
+            self._stop_waiting(commands.TIMED_OUT)
+        self.resume(now_ms)
+
+    def end_input(self, now_ms: i64) -> None:
+        """Answer what is complete; then there is no more to come."""
+        self._input_ended = True
+        self.half_close(now_ms)
+
+    def closed(self, now_ms: i64) -> None:
+        """Give back jobs, tubes and the place in line."""
+        door = self._door
+        if self._waiter is not None:
+            cancel_wait(self._yard, self._waiter)
+            self._waiter = None
+            door.waiting_count -= 1
+        self.is_finished = True
+        if self._long is not None:
+            self._yard.tasks.leave(self._long)
+        drop_holder(self._yard, self._book, None, now_ms)
+        drop_user(self._yard, self._used)
+        self._watched.leave()
+        self._rest, self._body = b"", BytesWriter()
+        self.let_go()
+        door.connections_count -= 1
+        door.producers_count -= 1 if self._is_producer else 0
+        door.workers_count -= 1 if self._is_worker else 0
+
+    def unread_size(self) -> i64:
+        """Return how much was sent ahead."""
+        return len(self._rest)
+
+    def held_size(self) -> i64:
+        """Return how much was sent ahead, or came of a body."""
+        return len(self._rest) + len(self._body)
+
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
+        """Let the rest of a body come and go; close if it is anything else."""
+        self.is_finished = self._mode != BODY
+        if self._mode == BODY:
+            self._mode, self._body = REFUSED_BODY, BytesWriter()
+
+    def doing(self) -> str:
+        """Return the command that runs."""
+        return "beanstalk " + commands.name_of(self._running, self._running_at)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _step(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Run the command at `at`; return where the next begins, or INCOMPLETE."""
+        if self._mode != LINES:
+            return self._collect(data, at, size, now_ms)
+        if size - at > 8:
+            first = data[at]
+            if first == 112 and data[at + 1] == 117 and data[at + 3] == 32:  # pu. + space
+                return self._put(data, at, size, now_ms)
+            if first == 100 and data[at + 6] == 32 and data[at + 1] == 101:  # de.... + space
+                return self._delete(data, at, size, now_ms)
+            if first == 114 and data[at + 7] == 13 and data[at + 8] == 10:  # r...... + CRLF
+                return self._reserve_line(data, at, size, now_ms)
+        return self._line(data, at, size, now_ms)
+
+    def _line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        end: i64 = data.find(CRLF, at)
+        if end < 0:
+            if size - at < LINE_SIZE_MAX:
+                return INCOMPLETE
+            self.is_finished = is_http(data[at : at + LINE_SIZE_MAX])
+            self._mode = LONG_LINE
+            return at
+        if end - at > LINE_SIZE_MAX - 2:
+            self.is_finished = is_http(data[at:end])
+            self._say(commands.BAD_FORMAT)
+            return end + 2
+        line = data[at:end]
+        if 0 in line:
+            self._say(commands.BAD_FORMAT)
+        elif line.startswith(b"put "):
+            self._put_slowly(line)
+        else:
+            self._command(line, now_ms)
+        return end + 2
+
+    def _collect(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Take in the rest of a body, or of something that is thrown away."""
+        if self._mode == LONG_LINE:
+            end: i64 = data.find(CRLF, at)
+            if end < 0:
+                # The CR of the line's end may be here without its LF.
+                kept: i64 = 1 if data[size - 1] == 13 else 0
+                self._rest = b""
+                return size - kept if size - kept > at else INCOMPLETE
+            self._mode = LINES
+            self._say(commands.BAD_FORMAT)
+            return end + 2
+        taken = min(self._left, size - at)
+        self._left -= taken
+        if self._mode == BODY:
+            self._body.write(data[at : at + taken])
+        if self._left == 0:
+            mode, self._mode = self._mode, LINES
+            if mode != BODY:
+                self._say(b"JOB_TOO_BIG\r\n" if mode == SKIPPED_BODY else commands.OUT_OF_MEMORY)
+            else:
+                whole, self._body = self._body.getvalue(), BytesWriter()
+                self._insert(whole, 0, len(whole) - 2, now_ms)
+        return at + taken
+
+    # -- put -----------------------------------------------------------------------------------
+
+    def _put(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        """Read a put that looks as usual and has all of its body; else leave it to the slow way."""
+        if data[at + 2] != 116:
+            return self._line(data, at, size, now_ms)
+        rank, pos = parse_number(data, at + 4, size, U32_MAX)
+        delay, pos = parse_number(data, pos, size, U32_MAX)
+        ttr, pos = parse_number(data, pos, size, U32_MAX)
+        body_size, pos = parse_number(data, pos, size, U32_MAX)
+        if (
+            rank < 0
+            or delay < 0
+            or ttr < 0
+            or body_size < 0
+            or body_size > self._door.job_size_max
+            or pos + 2 + body_size + 2 > size
+            or pos - at > LINE_SIZE_MAX - 2
+            or data[pos] != 13
+            or data[pos + 1] != 10
+        ):
+            return self._line(data, at, size, now_ms)
+        self._begin_put(rank, delay, ttr)
+        start = pos + 2
+        self._insert(data, start, start + body_size, now_ms)
+        return start + body_size + 2
+
+    def _put_slowly(self, line: bytes) -> None:
+        """Read the line of a put by the rules, and expect its body."""
+        end: i64 = len(line)
+        rank, pos = parse_number(line, 4, end, U32_MAX)
+        delay, pos = parse_number(line, pos, end, U32_MAX) if rank >= 0 else (rank, pos)
+        ttr, pos = parse_number(line, pos, end, U32_MAX) if delay >= 0 else (delay, pos)
+        size, pos = parse_number(line, pos, end, U32_MAX) if ttr >= 0 else (ttr, pos)
+        is_too_large = size > self._door.job_size_max
+        if size < 0 or (pos != end and not is_too_large):
+            self._say(commands.BAD_FORMAT)
+        elif is_too_large:
+            self._door.counts[commands.PUT] += 1
+            self._mode, self._left = SKIPPED_BODY, size + 2
+        else:
+            self._begin_put(rank, delay, ttr)
+            self._mode, self._left = BODY, size + 2
+
+    def _begin_put(self, rank: i64, delay: i64, ttr: i64) -> None:
+        door = self._door
+        door.counts[commands.PUT] += 1
+        if not self._is_producer:
+            self._is_producer = True
+            door.producers_count += 1
+        self._rank, self._delay_ms = rank, delay * 1000
+        self._ttr_ms = ttr * 1000 if ttr > 0 else 1000
+
+    def _insert(self, data: bytes, start: i64, end: i64, now_ms: i64) -> None:
+        """Put the body between `start` and `end`, which CRLF must follow."""
+        if data[end] != 13 or data[end + 1] != 10:
+            self._say(b"EXPECTED_CRLF\r\n")
+            return
+        if self._door.is_draining:
+            self._say(b"DRAINING\r\n")
+            return
+        yard, used, ttr_ms = self._yard, self._used, self._ttr_ms
+        body = data[start:end]
+        try:
+            job = put(yard, used, BEANSTALK, RAW, self._rank, self._delay_ms, ttr_ms, body, now_ms)
+        except YardFull as full:
+            self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else commands.OUT_OF_MEMORY)
+            return
+        out = self.out
+        before: i64 = len(out)
+        out.write(b"INSERTED ")
+        write_number(out, job.id)
+        out.write(CRLF)
+        self.narrow(before, job.batch)
+
+    # -- reserve -------------------------------------------------------------------------------
+
+    def _reserve_line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        if data[at : at + 7] != b"reserve":
+            return self._line(data, at, size, now_ms)
+        self._door.counts[commands.RESERVE] += 1
+        self._reserve(NEVER_MS, now_ms)
+        return at + 9
+
+    def _reserve(self, until_ms: i64, now_ms: i64) -> None:
+        self._become_worker()
+        lease = take(self._yard, self._watched.queues, self._book, TERMS, now_ms)
+        if lease is not None:
+            self._say_job(b"RESERVED ", lease.job, lease.body)
+            return
+        soon_ms = self._book.soonest_ms() - SOON_MS
+        if soon_ms <= now_ms:
+            self._say(b"DEADLINE_SOON\r\n")
+        elif until_ms <= now_ms or self._waits_no_more:
+            self._say(commands.TIMED_OUT)
+        else:
+            there = self._watched.queues
+            self._waiter = wait(self._yard, there, self._book, TERMS, until_ms, soon_ms)
+            self._door.waiting_count += 1
+
+    def _become_worker(self) -> None:
+        if not self._is_worker:
+            self._is_worker = True
+            self._door.workers_count += 1
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:
+        """Answer a waiting reserve."""
+        assert waiter is self._waiter
+        self._waiter = None
+        self._door.waiting_count -= 1
+        self._say_job(b"RESERVED ", lease.job, lease.body)
+        self.peer.stirred()
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
+        """Answer a waiting reserve that no job came for."""
+        assert waiter is self._waiter
+        self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else commands.TIMED_OUT)
+        self.peer.stirred()
+
+    def _stop_waiting(self, answer: bytes) -> None:
+        self._waiter = None
+        self._door.waiting_count -= 1
+        self._say(answer)
+
+    # -- delete --------------------------------------------------------------------------------
+
+    def _delete(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
+        if data[at : at + 7] != b"delete ":
+            return self._line(data, at, size, now_ms)
+        job_id, pos = parse_id(data, at + 7, size)
+        is_usual = job_id >= 0 and pos + 2 <= size and pos - at <= LINE_SIZE_MAX - 2
+        if not is_usual or data[pos] != 13 or data[pos + 1] != 10:
+            return self._line(data, at, size, now_ms)
+        self._delete_job(job_id, now_ms)
+        return pos + 2
+
+    def _delete_job(self, job_id: i64, now_ms: i64) -> None:
+        self._door.counts[commands.DELETE] += 1
+        yard = self._yard
+        job = self._job(job_id)
+        if job is None:
+            raise NotFound
+        if job.state != LEASED:
+            remove(yard, job, now_ms)
+        else:
+            finish(yard, held(yard, job_id, self._book), now_ms)
+        self._say(b"DELETED\r\n")
+
+    def _job(self, job_id: i64) -> Job | None:
+        """Return a job; one that another door finished and keeps is not there for this one."""
+        job = self._yard.jobs.get(job_id)
+        return None if job is None or job.state == DONE else job
+
+    # -- everything else -----------------------------------------------------------------------
+
+    def _command(self, line: bytes, now_ms: i64) -> None:
+        """Run any command but put. Words are tried as beanstalkd does: as prefixes, in order."""
+        found = commands.find(line)
+        if found is None:
+            self.is_finished = is_http(line)
+            self._say(commands.UNKNOWN_COMMAND)
+            return
+        word, code, shape = found
+        rest = line[len(word) :]
+        if shape == commands.NUMBER:
+            self._with_number(code, rest, now_ms)
+        elif shape == commands.NAME:
+            self._with_name(code, rest, now_ms)
+        elif rest and code != commands.QUIT:
+            self._say(commands.BAD_FORMAT)
+        else:
+            self._plain(code, now_ms)
+
+    def _plain(self, code: int, now_ms: i64) -> None:
+        """Run a command that has no argument."""
+        door = self._door
+        if code == commands.QUIT:
+            self.is_finished = True
+            return
+        door.counts[code] += 1
+        if code == commands.RESERVE:
+            self._reserve(NEVER_MS, now_ms)
+        elif code == commands.PEEK_READY:
+            self._found(first_ready(self._used))
+        elif code == commands.PEEK_DELAYED:
+            self._found(self._used.delayed.items[0] if self._used.delayed.items else None)
+        elif code == commands.PEEK_BURIED:
+            outcome = self._used.dead.first()
+            self._found(outcome.job if isinstance(outcome, Outcome) else None)
+        elif code == commands.STATS:
+            self._say_yaml(statistics.of_server(door, now_ms))
+        elif code == commands.LIST_TUBES:
+            self._begin(TubeList(self._yard), now_ms)
+        elif code == commands.LIST_TUBES_WATCHED:
+            self._say_yaml(statistics.list_of(self._watched.queues))
+        else:
+            assert code == commands.LIST_TUBE_USED
+            self.write_own(b"USING " + self._used.name.encode() + CRLF)
+
+    def _with_number(self, code: int, rest: bytes, now_ms: i64) -> None:
+        """Run a command whose argument begins with a number."""
+        end: i64 = len(rest)
+        if code == commands.KICK:
+            bound = parse_kick_bound(rest)
+            if bound < 0:
+                self._say(commands.BAD_FORMAT)
+                return
+            self._door.counts[commands.KICK] += 1
+            self._begin(Kicking(self._yard, self._used, bound), now_ms)
+            return
+        if code == commands.RESERVE_WITH_TIMEOUT:
+            # What follows is ignored, as in beanstalkd 1.13.
+            timeout, _ = parse_number(rest, 0, end, TIMEOUT_MAX)
+            if timeout < 0:
+                self._say(commands.BAD_FORMAT)
+                return
+            self._door.counts[commands.RESERVE_WITH_TIMEOUT] += 1
+            self._reserve(now_ms + timeout * 1000, now_ms)
+            return
+        job_id, pos = parse_id(rest, 0, end)
+        rank: i64 = 0
+        delay: i64 = 0
+        if job_id >= 0 and code in (commands.RELEASE, commands.BURY):
+            rank, pos = parse_number(rest, pos, end, U32_MAX)
+        if job_id >= 0 and rank >= 0 and code == commands.RELEASE:
+            delay, pos = parse_number(rest, pos, end, U32_MAX)
+        if job_id < 0 or rank < 0 or delay < 0 or pos != end:
+            self._say(commands.BAD_FORMAT)
+            return
+        self._with_job(code, job_id, rank, delay * 1000, now_ms)
+
+    def _with_job(self, code: int, job_id: i64, rank: i64, delay_ms: i64, now_ms: i64) -> None:
+        """Run a command that names a job; Refused means it is not to be found."""
+        yard = self._yard
+        if code == commands.DELETE:
+            self._delete_job(job_id, now_ms)
+            return
+        self._door.counts[min(code, commands.UNCOUNTED)] += 1
+        if code == commands.RELEASE:
+            is_ready = hand_back(yard, held(yard, job_id, self._book), rank, delay_ms, now_ms)
+            self._say(b"RELEASED\r\n" if is_ready else b"BURIED\r\n")
+        elif code == commands.BURY:
+            bury(yard, held(yard, job_id, self._book), rank, now_ms)
+            self._say(b"BURIED\r\n")
+        elif code == commands.TOUCH:
+            lease = held(yard, job_id, self._book).lease
+            assert lease is not None
+            touch(yard, lease, lease.ttl_ms, now_ms)
+            self._say(b"TOUCHED\r\n")
+        elif code == commands.PEEK:
+            self._found(self._job(job_id))
+        elif code == commands.STATS_JOB:
+            job = self._job(job_id)
+            if job is None:
+                raise NotFound
+            self._say_yaml(statistics.of_job(job, now_ms))
+        elif code == commands.KICK_JOB:
+            kick_job(yard, job_id, now_ms)
+            self._say(b"KICKED\r\n")
+        else:
+            assert code == commands.RESERVE_JOB
+            taken = take_job(yard, job_id, self._book, TERMS, now_ms)
+            self._become_worker()
+            self._say_job(b"RESERVED ", taken.job, taken.body)
+
+    def _with_name(self, code: int, rest: bytes, now_ms: i64) -> None:
+        """Run a command whose argument begins with a tube name."""
+        delay: i64 = 0
+        if code == commands.PAUSE_TUBE:
+            rest = rest.lstrip(b" ")
+            end = tube_name_end(rest)
+            delay, pos = parse_number(rest, end, len(rest), U32_MAX)
+            if delay < 0 or pos != len(rest):
+                self._say(commands.BAD_FORMAT)
+                return
+            rest = rest[:end]
+            self._door.counts[code] += 1
+        if not is_tube_name(rest):
+            self._say(commands.BAD_FORMAT)
+            return
+        tube = rest.decode()
+        self._door.counts[code] += 1 if code != commands.PAUSE_TUBE else 0
+        if code == commands.USE:
+            self._use(tube)
+        elif code == commands.WATCH:
+            self._say(self._watched.watch(tube))
+        elif code == commands.IGNORE:
+            self._say(self._watched.ignore(tube))
+        else:
+            queue = self._yard.queues.get(tube)
+            if queue is None:
+                self._say(commands.NOT_FOUND)
+            elif code == commands.STATS_TUBE:
+                self._say_yaml(statistics.of_tube(queue, now_ms))
+            else:
+                pause(self._yard, queue, delay * 1000, now_ms)
+                self._say(b"PAUSED\r\n")
+
+    # -- tubes ---------------------------------------------------------------------------------
+
+    def _use(self, tube: str) -> None:
+        queue = open_queue(self._yard, tube)
+        hold_user(queue)
+        drop_user(self._yard, self._used)
+        self._used = queue
+        self._say(b"USING " + tube.encode() + CRLF)
+
+    def _begin(self, task: Task, now_ms: i64) -> None:
+        """Do the work of a kick or a list; what follows on the connection waits for its end."""
+        if self._yard.tasks.begin(task, self, now_ms):
+            self.task_ended(task, None, now_ms)
+        else:
+            self._long = task
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Answer; of a kick on a full disk, how many jobs could be woken."""
+        self._long = None
+        self.await_synced(task.raised)
+        if isinstance(task, Kicking):
+            self._say(b"KICKED %d\r\n" % task.count)
+        elif isinstance(task, TubeList):
+            self.write_long(task.answer())
+        self.peer.stirred()
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _say(self, answer: bytes) -> None:
+        """Answer with what the yard's newest waited-for record may have brought about."""
+        self.out.write(answer)
+        self.narrow(len(self.out) - len(answer), self.journal.appended)
+
+    def _say_job(self, word: bytes, job: Job, body: bytes) -> None:
+        out = self.out
+        before: i64 = len(out)
+        if job.codec != RAW:
+            body = to_raw(i64(job.codec), body)
+        out.write(word)
+        write_number(out, job.id)
+        out.append(SPACE)
+        write_number(out, len(body))
+        out.write(CRLF)
+        out.write(body)
+        out.write(CRLF)
+        self.narrow(before, job.batch)
+
+    def _found(self, job: object) -> None:
+        if not isinstance(job, Job):
+            self._say(commands.NOT_FOUND)
+        elif (body := self._yard.bodies.fetch(job)) is None:
+            self._say(commands.INTERNAL_ERROR)
+        else:
+            self._say_job(b"FOUND ", job, body)
+
+    def _say_yaml(self, text: str) -> None:
+        """Answer with counts, which may show any record there is, waited for or not."""
+        data = text.encode()
+        self.out.write(b"OK %d\r\n%b\r\n" % (len(data), data))

@@ -1,0 +1,1 @@
+"""The commands of bunqueue, by subject; `table` lists them all."""

@@ -1,0 +1,594 @@
+"""Commands that change a job or a queue outside of its usual run.
+
+Checks who may, then leaves the change to a verb of the engine, and that of many jobs to a task.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.clearing import Clearing, Promotion
+from jobyard.engine.jobs.finish import fail, release
+from jobyard.engine.jobs.listing import Choice, count_of
+from jobyard.engine.jobs.move import (
+    lay_aside,
+    promote,
+    remove,
+    revive,
+    set_body,
+    set_due,
+    set_rank,
+    tell,
+)
+from jobyard.engine.jobs.obliterate import Obliteration
+from jobyard.engine.jobs.queues import (
+    copy_settings,
+    drop_if_idle,
+    end_pause,
+    is_ruled,
+    open_queue,
+    set_group,
+    set_paused,
+    set_settings,
+    settings_of,
+    stop_counting,
+)
+from jobyard.engine.jobs.subscriptions import drop_audience
+from jobyard.engine.state import bus
+from jobyard.engine.state.tasks import Task
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import Refused
+from jobyard.model.details import UNKNOWN
+from jobyard.model.job import (
+    BEANSTALK,
+    BLOCKED,
+    BUNQUEUE,
+    DEAD,
+    DELAYED,
+    DONE,
+    JSON,
+    LEASED,
+    MSGPACK,
+    RAW,
+    READY,
+    Job,
+)
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Settings
+from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.flow_links import with_kin
+from jobyard.protocols.bunqueue.commands.jobs import check_lease, named_job
+from jobyard.protocols.bunqueue.commands.leases import see_to_room
+from jobyard.protocols.bunqueue.commands.query import (
+    NUMBER_MAX,
+    chosen,
+    is_paused,
+    refuse_unless_active,
+    result_value,
+    state_words,
+    tell_lost,
+)
+from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.protocols.bunqueue.ids import find_job
+from jobyard.protocols.bunqueue.job_fields import created_ms, state_text
+from jobyard.protocols.bunqueue.long_answers import LongList
+from jobyard.protocols.bunqueue.request import Request
+from jobyard.protocols.bunqueue.session import BunqueueSession
+from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.write import encode
+from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
+from jobyard.wire.payload import to_json, to_raw
+
+WAIT_MS_DEFAULT: Final = 30_000
+WAIT_MS_MAX: Final = 600_000
+RATE_MS_DEFAULT: Final = 1000
+CLEAN_LIMIT_DEFAULT: Final = 1000
+LIMIT_MAX: Final = 1 << 31
+# What it takes to tell of a queue, in jobs looked at.
+ROW_UNITS: Final = 8
+
+# What a name may have beside letters and digits.
+_SIGNS: Final = str.maketrans("", "", "_-.:")
+_PENDING: Final = (READY, DELAYED, BLOCKED)
+
+
+# -- one job -----------------------------------------------------------------------------------
+
+
+def _asked_job(session: BunqueueSession, request: Request) -> Job | None:
+    name = request.fields.content(b"id")
+    return None if name is None else find_job(session.yard, name)
+
+
+def _check_token(session: BunqueueSession, job: Job, fields: Fields) -> None:
+    """Refuse unless the caller may end the run of a job."""
+    check_lease(session, job, fields.content(b"id") or b"", fields.content(b"token"))
+
+
+def cancel(session: BunqueueSession, request: Request) -> Answer:
+    """Remove a job that nobody runs and that has not ended."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in _PENDING:
+        raise Refused("Job not found or cannot be cancelled")
+    remove(session.yard, job, request.now_ms)
+    return {}
+
+
+def update(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job other data, also while it is run."""
+    job = _asked_job(session, request)
+    if job is None or job.state in (DEAD, DONE):
+        raise Refused("Job not found or cannot be updated")
+    body = push_options.job_data(request.fields)
+    codec = JSON
+    if job.family == BUNQUEUE:
+        old = session.yard.bodies.fetch(job) if job.codec == MSGPACK else None
+        body = body if old is None else with_kin(old, body)
+        codec = MSGPACK
+    elif job.family == BEANSTALK:
+        body = to_raw(MSGPACK, body)
+        codec = RAW
+    else:
+        body = to_json(MSGPACK, body)
+    set_body(session.yard, job, body, codec, request.now_ms)
+    return {}
+
+
+def change_priority(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job that waits another priority, and its place among those of that."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in _PENDING:
+        raise Refused("Job not found or not in queue")
+    value = request.fields.value(b"priority")
+    is_lifo: bool | None = None
+    extra = job.extra
+    if extra is not None and extra.group_id:
+        rank = push_options.checked("priority", value, 0, push_options.GROUP_PRIORITY_MAX)
+    else:
+        rank = -push_options.checked(
+            "priority", value, -push_options.PRIORITY_MAX, push_options.PRIORITY_MAX
+        )
+        if request.fields.is_true(b"lifo"):
+            is_lifo = True
+        elif request.fields.is_false(b"lifo"):
+            is_lifo = False
+    see_to_room(session, job, 0, request.now_ms)
+    set_rank(session.yard, job, rank, request.now_ms, is_lifo=is_lifo)
+    return {}
+
+
+def change_delay(session: BunqueueSession, request: Request) -> Answer:
+    """Let a job be ready after another delay, counted from now."""
+    job = _asked_job(session, request)
+    if job is None or job.state not in (READY, DELAYED, LEASED):
+        raise Refused("Job not found or cannot change delay")
+    delay_ms = push_options.checked(
+        "delay", request.fields.value(b"delay"), 0, push_options.YEAR_MS
+    )
+    if job.state == LEASED:
+        _delay_active(session, job, delay_ms, request)
+    else:
+        see_to_room(session, job, 0, request.now_ms)
+        set_due(session.yard, job, delay_ms, request.now_ms)
+    return {}
+
+
+def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
+    """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
+    job = named_job(session, request.fields)
+    refuse_unless_active(job)
+    _check_token(session, job, request.fields)
+    delay_ms = push_options.needed(request.fields, b"delay", 0, push_options.YEAR_MS)
+    _delay_active(session, job, delay_ms, request)
+    return {}
+
+
+def _delay_active(session: BunqueueSession, job: Job, delay_ms: i64, request: Request) -> None:
+    _check_token(session, job, request.fields)
+    yard = session.yard
+    if yard.bus.is_on:
+        event = bus.Event(bus.DELAYED, job.queue, job, request.now_ms)
+        event.before = "active"
+        event.delay_ms = delay_ms
+        yard.bus.tell(event)
+    release(yard, job, job.rank, delay_ms, request.now_ms)
+
+
+def promote_job(session: BunqueueSession, request: Request) -> Answer:
+    """Make a delayed job ready now."""
+    job = _asked_job(session, request)
+    if job is None or job.state != DELAYED:
+        raise Refused("Job not found or not delayed")
+    see_to_room(session, job, 0, request.now_ms)
+    promote(session.yard, job, request.now_ms)
+    return {}
+
+
+def promote_jobs(session: BunqueueSession, request: Request) -> Answer | None:
+    """Make delayed jobs ready now, those first that would be ready first."""
+    fields = request.fields
+    queue = session.yard.queues.get(push_options.queue_name(fields))
+    most = push_options.number(fields, b"count", NUMBER_MAX, 0, NUMBER_MAX)
+    if queue is None:
+        return {"count": 0}
+    promotion = Promotion(session.yard, queue, most)
+    return session.begin(request, promotion, lambda: {"count": int(promotion.count)})
+
+
+def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
+    """Make a job ready from where it is: given back, before its time, or anew."""
+    yard = session.yard
+    now_ms = request.now_ms
+    job = _asked_job(session, request)
+    if job is not None and job.state == LEASED:
+        _check_token(session, job, request.fields)
+        tell(yard, bus.WAITING, job, "active", now_ms)
+        release(yard, job, job.rank, 0, now_ms)
+    elif job is not None and job.state == DELAYED:
+        see_to_room(session, job, 0, now_ms)
+        promote(yard, job, now_ms)
+    elif job is not None and job.state == DEAD:
+        see_to_room(session, job, 0, now_ms)
+        revive(yard, job, now_ms)
+    elif job is None or job.state != READY:
+        state = "unknown" if job is None else state_text(job)
+        raise Refused(f"Cannot move job from state '{state}' to waiting")
+    return {}
+
+
+def discard(session: BunqueueSession, request: Request) -> Answer:
+    """Give a job up."""
+    job = named_job(session, request.fields)
+    if job.state in (DEAD, DONE):
+        raise Refused("Job not found")
+    if job.state == LEASED:
+        _check_token(session, job, request.fields)
+        now_ms = request.now_ms
+        fail(session.yard, job, "Job discarded", now_ms, reason=UNKNOWN, is_final=True)
+    else:
+        see_to_room(session, job, 0, request.now_ms)
+        lay_aside(session.yard, job, "Job discarded", request.now_ms)
+    return {}
+
+
+def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
+    """Answer once a job is done, or the time is over."""
+    fields = request.fields
+    timeout_ms = push_options.number(fields, b"timeout", WAIT_MS_DEFAULT, 0, WAIT_MS_MAX)
+    job = named_job(session, fields)
+    if job.state == DONE:
+        answer: Answer = {"completed": True}
+        result = result_value(session.yard, job)
+        if result is not None:
+            answer["result"] = result
+        else:
+            tell_lost(answer, job)
+        return answer
+    session.wait_job(job, request.req_id, request.now_ms + timeout_ms)
+    return None
+
+
+# -- a queue -----------------------------------------------------------------------------------
+
+
+def pause_queue(session: BunqueueSession, request: Request) -> Answer:
+    """Give out no jobs of a queue until it is resumed."""
+    name = push_options.queue_name(request.fields)
+    see_to_room(session, None, 0, request.now_ms)
+    set_paused(session.yard, open_queue(session.yard, name), request.now_ms, is_paused=True)
+    return {}
+
+
+def resume_queue(session: BunqueueSession, request: Request) -> Answer:
+    """Give out jobs again, whoever paused the queue."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    if queue is not None:
+        set_paused(session.yard, queue, request.now_ms, is_paused=False)
+    return {}
+
+
+def tell_paused(session: BunqueueSession, request: Request) -> Answer:
+    """Tell whether a queue is paused."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    return {"paused": queue is not None and is_paused(queue, request.now_ms)}
+
+
+def list_queues(session: BunqueueSession, request: Request) -> Answer | None:
+    """List the queues that hold a job or for which something is set."""
+    rows = Rows(session.yard, _queue_row, request.now_ms)
+    return session.begin(request, rows, lambda: {"queues": rows.rows.value()})
+
+
+def _queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "waiting": int(count_of(queue, READY)),
+        "delayed": int(count_of(queue, DELAYED)),
+        "active": int(count_of(queue, LEASED)),
+        "completed": int(count_of(queue, DONE)),
+        "failed": int(count_of(queue, DEAD)),
+        "paused": is_paused(queue, now_ms),
+    }
+
+
+# Tells of a queue in a list of them.
+RowOf = Callable[[Queue, i64], dict[str, object]]
+
+
+@final
+class Rows(Task):
+    """Tells of all queues there are for a client, each as it is when its turn comes."""
+
+    def __init__(self, yard: Yard, row_of: RowOf, now_ms: i64) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._yard = yard
+        self._names: list[str] = list(yard.queues)
+        self._names.reverse()
+        self._row_of: RowOf = row_of
+        self._now_ms: i64 = now_ms
+        self.rows = LongList()
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
+        """Tell of some."""
+        done: i64 = 0
+        while done < most and self._names:
+            queue = self._yard.queues.get(self._names.pop())
+            done += ROW_UNITS
+            if queue is not None and is_listed(queue):
+                self.rows.add(encode(self._row_of(queue, self._now_ms)))
+        return done
+
+
+def is_listed(queue: Queue) -> bool:
+    """Tell whether a queue is there for a client: it holds a job, or something is set for it."""
+    is_known = queue.jobs_count() > 0 or (queue.rules is not None and is_ruled(queue.rules))
+    return is_known and _is_spellable(queue.name)
+
+
+def _is_spellable(name: str) -> bool:
+    """Tell whether a command of this protocol could name a queue; other doors allow more."""
+    letters = name.translate(_SIGNS)
+    return name.isascii() and (letters.isalnum() or not letters)
+
+
+# -- many jobs ---------------------------------------------------------------------------------
+
+
+def drain(session: BunqueueSession, request: Request) -> Answer | None:
+    """Remove all jobs that wait; delayed ones stay."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    if queue is None:
+        return {"count": 0}
+    clearing = Clearing(session.yard, queue, Choice(frozenset((READY,))))
+    return session.begin(request, clearing, lambda: {"count": int(clearing.count)})
+
+
+def clean(session: BunqueueSession, request: Request) -> Answer | None:
+    """Remove jobs that were put, or ended, longer ago than a time of grace; never active ones."""
+    fields = request.fields
+    name = push_options.queue_name(fields)
+    grace_ms = push_options.needed(fields, b"grace", 0, NUMBER_MAX)
+    limit = push_options.number(fields, b"limit", CLEAN_LIMIT_DEFAULT, 0, NUMBER_MAX)
+    words = state_words(fields)
+    queue = session.yard.queues.get(name)
+    if queue is None:
+        return {"count": 0, "ids": []}
+    choice = chosen(queue, words, request.now_ms)
+    choice.states -= frozenset((LEASED,))
+    until_ms = session.door.wall_ms(request.now_ms) - grace_ms
+    clearing = Clearing(
+        session.yard,
+        queue,
+        choice,
+        lambda job: _age_from(session.door, job) <= until_ms,
+        limit,
+    )
+    ids = LongList()
+    clearing.tell = ids.add_id
+    return session.begin(
+        request, clearing, lambda: {"count": int(clearing.count), "ids": ids.value()}
+    )
+
+
+def _age_from(door: BunqueueDoor, job: Job) -> i64:
+    """Return the wall time from which the age of a job is counted."""
+    if job.state in (DEAD, DONE):
+        return door.wall_ms(job.outcome().ended_ms)
+    return created_ms(door, job)
+
+
+def obliterate(session: BunqueueSession, request: Request) -> Answer | None:
+    """Remove a queue with all its jobs, even active ones, and all that was set for it."""
+    yard = session.yard
+    now_ms = request.now_ms
+    queue = yard.queues.get(push_options.queue_name(request.fields))
+    if queue is None:
+        return {}
+    return session.begin(
+        request, Obliteration(yard, queue), lambda: _forget_queue(yard, queue, now_ms)
+    )
+
+
+def _forget_queue(yard: Yard, queue: Queue, now_ms: i64) -> Answer:
+    """Forget what was set for a queue whose jobs are gone."""
+    end_pause(yard, queue, now_ms)
+    _forget_rules(yard, queue, now_ms)
+    stop_counting(yard, queue)
+    drop_audience(yard, queue)
+    return {}
+
+
+def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    """Set nothing more for a queue, which goes with that unless someone waits there."""
+    rules = queue.rules
+    if rules is None:
+        drop_if_idle(yard, queue)
+        return
+    for group in list(rules.groups.values()):
+        group.concurrency = NO_LIMIT
+        group.set_rate(NO_LIMIT, 0)
+        group.is_paused = False
+        group.closed_until_ms = 0
+        set_group(yard, queue, group, now_ms)
+    set_settings(yard, queue, Settings(), now_ms)
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+
+def _limit(fields: Fields) -> i64:
+    """Return a limit; one below zero lets nothing pass, as zero does."""
+    value = fields.value(b"limit")
+    if flaw_of(value) in (NO_NUMBER, NOT_FINITE):
+        raise Refused("limit must be a finite number")
+    return min(max(nearest(value), 0), LIMIT_MAX)
+
+
+def rate_limit(session: BunqueueSession, request: Request) -> Answer:
+    """Let no more than so many jobs of a queue be taken in a time."""
+    fields = request.fields
+    yard = session.yard
+    name = push_options.queue_name(fields)
+    limit = _limit(fields)
+    duration_ms = push_options.number(fields, b"duration", RATE_MS_DEFAULT, 1, DAY_MS)
+    ttl_ms = push_options.number(fields, b"ttl", 0, 0, push_options.YEAR_MS)
+    see_to_room(session, None, 0, request.now_ms)
+    queue = open_queue(yard, name)
+    settings = copy_settings(queue)
+    settings.rate_most = limit
+    settings.rate_ms = duration_ms
+    settings.rate_until_ms = session.door.wall_ms(request.now_ms) + ttl_ms if ttl_ms > 0 else 0
+    set_settings(yard, queue, settings, request.now_ms)
+    if ttl_ms > 0:
+        yard.arm(RateEnd(yard, name), request.now_ms + ttl_ms)
+    return {}
+
+
+def rate_limit_clear(session: BunqueueSession, request: Request) -> Answer:
+    """Limit the rate of a queue no longer."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    if queue is not None and settings_of(queue).rate_most >= 0:
+        _free_rate(session.yard, queue, request.now_ms)
+    return {}
+
+
+def _free_rate(yard: Yard, queue: Queue, now_ms: i64) -> None:
+    settings = copy_settings(queue)
+    settings.rate_most = NO_LIMIT
+    settings.rate_ms = 0
+    settings.rate_until_ms = 0
+    set_settings(yard, queue, settings, now_ms)
+
+
+@final
+class RateEnd(Alarm):
+    """The end of a limit that was set for a time."""
+
+    def __init__(self, yard: Yard, name: str) -> None:
+        number = yard.new_number()
+        super().__init__(number, 0, number)
+        self._yard = yard
+        self._name = name
+
+    def ring(self, now_ms: i64) -> None:
+        """Free the rate, unless it was limited anew and for longer."""
+        queue = self._yard.queues.get(self._name)
+        if queue is None:
+            return
+        until_ms = settings_of(queue).rate_until_ms
+        if 0 < until_ms <= now_ms + self._yard.journal.wall_offset_ms:
+            _free_rate(self._yard, queue, now_ms)
+
+
+def arm_rate_ends(yard: Yard, now_ms: i64) -> None:
+    """See that limits set for a time before the last stop end too."""
+    for name, queue in yard.queues.items():
+        until_ms = settings_of(queue).rate_until_ms
+        if until_ms > 0:
+            left_ms = until_ms - now_ms - yard.journal.wall_offset_ms
+            yard.arm(RateEnd(yard, name), now_ms + max(left_ms, 0))
+
+
+def set_concurrency(session: BunqueueSession, request: Request) -> Answer:
+    """Let no more than so many jobs of a queue be run at a time."""
+    name = push_options.queue_name(request.fields)
+    limit = _limit(request.fields)
+    see_to_room(session, None, 0, request.now_ms)
+    _set_concurrency(session, open_queue(session.yard, name), limit, request.now_ms)
+    return {}
+
+
+def clear_concurrency(session: BunqueueSession, request: Request) -> Answer:
+    """Limit no longer how many jobs of a queue are run."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    if queue is not None and settings_of(queue).concurrency >= 0:
+        _set_concurrency(session, queue, NO_LIMIT, request.now_ms)
+    return {}
+
+
+def _set_concurrency(session: BunqueueSession, queue: Queue, limit: i64, now_ms: i64) -> None:
+    settings = copy_settings(queue)
+    settings.concurrency = limit
+    set_settings(session.yard, queue, settings, now_ms)
+
+
+def get_queue_limits(session: BunqueueSession, request: Request) -> Answer:
+    """Show the limits of a queue, and whether they hold it up."""
+    queue = session.yard.queues.get(push_options.queue_name(request.fields))
+    limits: dict[str, object] = {
+        "rateLimit": None,
+        "rateLimitTtl": -2,
+        "concurrencyLimit": None,
+        "maxed": False,
+    }
+    if queue is not None:
+        settings = settings_of(queue)
+        if settings.rate_most >= 0:
+            limits["rateLimit"] = {"max": settings.rate_most, "duration": settings.rate_ms}
+            limits["rateLimitTtl"] = int(_closed_ms(session, queue, request.now_ms))
+        if settings.concurrency >= 0:
+            limits["concurrencyLimit"] = settings.concurrency
+            limits["maxed"] = len(queue.leased.items) >= settings.concurrency
+    return {"data": {"limits": limits}}
+
+
+def _closed_ms(session: BunqueueSession, queue: Queue, now_ms: i64) -> i64:
+    """Return for how long a limit of the rate lasts, or else lets nothing pass."""
+    rules = queue.rules
+    assert rules is not None
+    until_ms = rules.settings.rate_until_ms
+    if until_ms > 0:
+        return max(until_ms - session.door.wall_ms(now_ms), 0)
+    bucket = rules.bucket
+    if bucket is None or bucket.most <= 0:
+        return 0
+    return bucket.next_ms(now_ms) - now_ms
+
+
+COMMANDS: Final[dict[bytes, Command]] = {
+    b"Cancel": cancel,
+    b"Update": update,
+    b"ChangePriority": change_priority,
+    b"ChangeDelay": change_delay,
+    b"MoveToDelayed": move_to_delayed,
+    b"Promote": promote_job,
+    b"PromoteJobs": promote_jobs,
+    b"MoveToWait": move_to_wait,
+    b"Discard": discard,
+    b"WaitJob": wait_job,
+    b"Pause": pause_queue,
+    b"Resume": resume_queue,
+    b"IsPaused": tell_paused,
+    b"ListQueues": list_queues,
+    b"Drain": drain,
+    b"Clean": clean,
+    b"Obliterate": obliterate,
+    b"RateLimit": rate_limit,
+    b"RateLimitClear": rate_limit_clear,
+    b"SetConcurrency": set_concurrency,
+    b"ClearConcurrency": clear_concurrency,
+    b"GetQueueLimits": get_queue_limits,
+}

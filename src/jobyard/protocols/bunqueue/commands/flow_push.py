@@ -1,0 +1,510 @@
+"""PUSHF: a whole flow, checked before its first job enters, all of which enter or none.
+
+A refused flow leaves no job, no queue and no number behind. A short one is done at once. A long one
+is a task: it is read and checked in slices, enters, and is shown in slices as it was put, whatever
+became of its jobs by then. Others come between slices, so names and groups are looked at again
+when it enters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from jobyard.engine.jobs import flows
+from jobyard.engine.jobs.flow_put import Planned, Prepared, put_flow
+from jobyard.engine.jobs.put import Wish
+from jobyard.engine.jobs.queues import drop_if_idle, open_queue
+from jobyard.engine.state.tasks import Task
+from jobyard.errors import Refused, StorageFull
+from jobyard.model.details import Extra, Member
+from jobyard.model.job import BLOCKED, BUNQUEUE, DELAYED, MSGPACK, READY, Job
+from jobyard.model.policy import LIFO
+from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.ids import UUID_SIZE, find_job, may_be_id
+from jobyard.protocols.bunqueue.job_fields import job_value
+from jobyard.protocols.bunqueue.long_answers import BYTES_PER_UNIT, LongList
+from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
+from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.write import LongRaw, Raw, write_ascii, write_map
+
+if TYPE_CHECKING:
+    from jobyard.model.queue import Queue
+    from jobyard.protocols.bunqueue.door import Answer
+    from jobyard.protocols.bunqueue.request import Request
+    from jobyard.protocols.bunqueue.session import BunqueueSession
+
+FLOW_JOBS_MAX: Final = 10_000
+FLOW_DATA_MAX: Final = 64 << 20
+ID_MAX: Final = 1024
+
+_TOO_MANY: Final = f"flow exceeds the {FLOW_JOBS_MAX} job limit"
+# What an answer says of a job beside its data and its ties.
+_SHOWN_SIZE: Final = 2048
+
+_SWITCHES: Final = (
+    b"lifo",
+    b"removeOnComplete",
+    b"removeOnFail",
+    b"durable",
+    b"failParentOnFailure",
+    b"removeDependencyOnFailure",
+    b"continueParentOnFailure",
+    b"ignoreDependencyOnFailure",
+)
+_POLICIES: Final = _SWITCHES[4:]
+# What a flow cannot have, and what it is called then.
+_UNFIT: Final = (
+    (b"repeat", "repeat"),
+    (b"uniqueKey", "deduplication"),
+    (b"dedup", "deduplication"),
+    (b"debounceId", "debounce"),
+    (b"debounceTtl", "debounce"),
+)
+
+# What is done in its turn, whatever else is to be done there.
+AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 1 << 20
+
+# Units of work, about a microsecond each.
+_READ_UNITS: Final = 5
+_CHECK_UNITS: Final = 2
+_SHOW_UNITS: Final = 5
+_BYTES_PER_UNIT: Final = 1024
+
+# What is done next.
+_READ: Final = 0
+_PLACE: Final = 1
+_CHECK: Final = 2
+_COUNT: Final = 3
+_SORT: Final = 4
+_PREPARE: Final = 5
+_ENTER: Final = 6
+_SHOW: Final = 7
+_DONE: Final = 8
+
+
+def push_flow(session: BunqueueSession, request: Request) -> Answer | None:
+    """PUSHF: add a whole flow, all of it or nothing."""
+    entries = push_options.Entries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ")
+    flow = Flow(session, entries)
+    if entries.count > AT_ONCE or entries.size() > BYTES_AT_ONCE:
+        return session.begin(request, flow, flow.answer)
+    flow.run(request.now_ms)
+    return flow.answer()
+
+
+@final
+class _Read:
+    """One job of a flow as its client asked for it."""
+
+    def __init__(self, given: Fields, planned: Planned) -> None:
+        self.given: Fields = given
+        self.planned: Planned = planned
+        self.marks: bytes = b""
+        self.group_id: str = ""
+        self.group_max: i64 = 0
+        self.children: list[str] = []
+        self.owned: set[str] = set()
+        # Those that wait for it.
+        self.above: list[int] = []
+        self.waits_for: i64 = 0
+
+
+# In place of what was shown.
+_SHOWN: Final = _Read(Fields(b"", 0, 0), Planned("", "", Wish(BUNQUEUE, MSGPACK, b"")))
+
+
+@final
+class Flow(Task):
+    """The jobs of one PUSHF on their way."""
+
+    def __init__(self, session: BunqueueSession, entries: push_options.Entries) -> None:
+        super().__init__()
+        self._door = session.door
+        self._yard = session.yard
+        self._entries = entries
+        self._phase: i64 = _READ
+        # How many places the phase is through with.
+        self._at: i64 = 0
+        self._jobs: list[_Read] = []
+        self._plan: list[Planned] = []
+        self._places: dict[str, int] = {}
+        # Names that a job may come to have as its id.
+        self._like_ids: list[str] = []
+        # Of all that is shown again.
+        self._size: i64 = 0
+        self._free: list[int] = []
+        self._prepared: Prepared | None = None
+        # The names of its queues, and by job which of them is its own.
+        self._queue_names: dict[str, int] = {}
+        self._queue_places: list[int] = []
+        self._queues: list[Queue] = []
+        self._is_grouped: bool = False
+        self._entered_ms: i64 = 0
+        self._shown = LongList()
+
+    def run(self, now_ms: i64) -> None:
+        """Do all of it at one moment."""
+        while self._phase != _DONE:
+            self._go_on(1 << 40, now_ms)
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Do the next of it; what enters, enters at one moment even if that is too much."""
+        done: i64 = 0
+        while done < most and self._phase != _DONE:
+            if self._phase == _ENTER and done > 0:
+                # It has a turn of its own.
+                tasks = self._yard.tasks
+                tasks.leave_less(tasks.units_per_turn)
+                return most
+            done += self._go_on(most - done, now_ms)
+        return done
+
+    def _go_on(self, most: i64, now_ms: i64) -> i64:
+        try:
+            return self._do_next(most, now_ms)
+        except (Refused, StorageFull):
+            if self._prepared is not None:
+                self._prepared.let_go()
+            raise
+
+    def _do_next(self, most: i64, now_ms: i64) -> i64:
+        phase = self._phase
+        if phase == _READ:
+            return self._read(most, now_ms)
+        if phase == _SORT:
+            return self._sort(most)
+        if phase == _PREPARE:
+            return self._prepare(most)
+        if phase == _ENTER:
+            return self._enter(now_ms)
+        done: i64 = 0
+        while done < most and self._at < len(self._jobs):
+            place = int(self._at)
+            self._at += 1
+            if phase == _PLACE:
+                done += self._place(place)
+            elif phase == _CHECK:
+                done += self._check(place)
+            elif phase == _COUNT:
+                done += self._count(place)
+            else:
+                done += self._show(place)
+        if self._at == len(self._jobs):
+            self._next_phase()
+        return done
+
+    def _next_phase(self) -> None:
+        self._phase += 1
+        self._at = 0
+        if self._phase == _DONE and self._prepared is not None:
+            for policy in self._prepared.policies:
+                policy.jobs_count -= 1
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _read(self, most: i64, now_ms: i64) -> i64:
+        done: i64 = 0
+        while done < most and self._entries.has_more():
+            job = self._read_job(self._entries.next(), now_ms)
+            self._jobs.append(job)
+            self._plan.append(job.planned)
+            done += _READ_UNITS + len(job.planned.wish.body) // _BYTES_PER_UNIT
+        if not self._entries.has_more():
+            self._next_phase()
+        return done
+
+    def _read_job(self, entry: Fields, now_ms: i64) -> _Read:
+        name = _flow_id(entry)
+        if name in self._places:
+            raise Refused(f"duplicate flow job id: {name}")
+        self._places[name] = len(self._jobs)
+        self._refuse_taken(name)
+        if len(name) == UUID_SIZE and may_be_id(name.encode()):
+            self._like_ids.append(name)
+        queue = push_options.queue_name(entry)
+        raw = entry.raw(b"input")
+        given = None if raw is None else read_fields(raw, 0, len(raw))
+        if given is None:
+            raise Refused(f"flow job input is invalid: {name}")
+        _check_input(given, name)
+        wish = push_options.read_wish(self._door, given, now_ms)
+        if kind_of(wish.body, 0) != KIND_MAP:
+            raise Refused("flow job data must be an object")
+        extra = wish.extra
+        if extra is None:
+            extra = Extra()
+            wish.extra = extra
+        extra.custom_id = name
+        # All of it comes back in the answer, which has to fit into one frame too.
+        self._size += len(wish.body) + len(extra.marks) + _SHOWN_SIZE
+        if self._size > FLOW_DATA_MAX:
+            raise Refused("flow data is too large (max 64MB per atomic batch)")
+        job = _Read(given, Planned(queue, name, wish))
+        job.marks = extra.marks
+        job.group_id = extra.group_id
+        self._queue_places.append(self._queue_names.setdefault(queue, len(self._queue_names)))
+        if extra.group_id:
+            self._is_grouped = True
+            job.group_max = push_options.number(given, b"groupMaxSize", 0, 1, 1 << 31)
+        return job
+
+    def _refuse_taken(self, name: str) -> None:
+        # Only a name as long as an id of ours may be one.
+        if len(name) == UUID_SIZE:
+            known = find_job(self._yard, name.encode())
+        else:
+            known = self._yard.names.named(name)
+        if known is not None:
+            raise Refused(f"Flow job {name} already exists")
+
+    # -- checking the whole --------------------------------------------------------------------
+
+    def _place(self, place: int) -> i64:
+        """Find the jobs that one of them waits for, its parent and its children."""
+        job = self._jobs[place]
+        one = job.planned
+        for name in _names(job.given, b"dependsOn", "dependency"):
+            other = self._places.get(name, -1)
+            if other < 0:
+                raise Refused(f"flow dependency not found: {name}")
+            if name == one.name:
+                raise Refused(f"flow job cannot depend on itself: {name}")
+            one.depends.append(other)
+        parent = job.given.text(b"parentId") or ""
+        if parent:
+            if parent not in self._places:
+                raise Refused(f"flow parent not found: {parent}")
+            one.parent = self._places[parent]
+        job.children = _names(job.given, b"childrenIds", "child")
+        job.owned = set(job.children)
+        return 1 + len(one.depends) + len(job.children)
+
+    def _check(self, place: int) -> i64:
+        """Refuse ties that only one side knows of."""
+        job = self._jobs[place]
+        one = job.planned
+        depended = set(one.depends)
+        for name in job.children:
+            child = self._places.get(name, -1)
+            if child < 0:
+                raise Refused(f"flow child not found: {name}")
+            if child not in depended:
+                raise Refused(f"flow child is missing from dependencies: {name}")
+            if self._jobs[child].planned.parent != place:
+                raise Refused(f"flow child {name} does not point back to parent {one.name}")
+        if one.parent >= 0:
+            parent = self._jobs[one.parent]
+            if one.name not in parent.owned:
+                name = parent.planned.name
+                raise Refused(f"flow parent {name} does not own child {one.name}")
+        self._check_data(job)
+        return _CHECK_UNITS + len(one.depends) + len(job.children)
+
+    def _check_data(self, job: _Read) -> None:
+        """See that the data of a job tell the same of its kin as its options do."""
+        one = job.planned
+        if one.parent < 0 and not job.children:
+            return
+        body = one.wish.body
+        inside = read_fields(body, 0, len(body))
+        if inside is None:
+            raise Refused("flow job data has too many keys")
+        if one.parent >= 0:
+            parent = self._jobs[one.parent].planned
+            told = (inside.text(b"__parentId"), inside.text(b"__parentQueue"))
+            if told != (parent.name, parent.queue):
+                raise Refused(f"flow child {one.name} metadata does not match parent {parent.name}")
+        if job.children and inside.texts(b"__childrenIds") != job.children:
+            raise Refused(
+                f"flow parent {one.name} children does not match the canonical flow topology"
+            )
+
+    def _count(self, place: int) -> i64:
+        """Count the jobs that one waits for, and note with each that it does."""
+        job = self._jobs[place]
+        depends = job.planned.depends
+        job.waits_for = len(depends)
+        if not depends:
+            self._free.append(place)
+        for below in depends:
+            self._jobs[below].above.append(place)
+        return 1 + len(depends)
+
+    def _prepare(self, most: i64) -> i64:
+        """Do what can be done for its jobs before they enter."""
+        prepared = self._prepared
+        if prepared is None:
+            prepared = Prepared(self._yard, self._plan)
+            self._prepared = prepared
+        done = prepared.go_on(most)
+        if prepared.is_ready():
+            self._next_phase()
+        return done
+
+    def _sort(self, most: i64) -> i64:
+        """Refuse a circle: jobs that would all wait for each other."""
+        done: i64 = 0
+        while self._free and done < most:
+            self._at += 1
+            above = self._jobs[self._free.pop()].above
+            for place in above:
+                other = self._jobs[place]
+                other.waits_for -= 1
+                if other.waits_for == 0:
+                    self._free.append(place)
+            done += 1 + len(above)
+        if not self._free:
+            if self._at != len(self._jobs):
+                raise Refused("flow contains a dependency cycle")
+            self._next_phase()
+        return done
+
+    # -- entering ------------------------------------------------------------------------------
+
+    def _enter(self, now_ms: i64) -> i64:
+        """Let all of it enter."""
+        yard = self._yard
+        if self._door.is_draining:
+            raise Refused("Server is shutting down")
+        flow = self._prepared
+        assert flow is not None
+        for name in self._places if flow.may_lack_names() else self._like_ids:
+            self._refuse_taken(name)
+        if self._is_grouped:
+            self._check_groups()
+        different = [open_queue(yard, name) for name in self._queue_names]
+        self._queues = [different[at] for at in self._queue_places]
+        try:
+            put_flow(yard, flow, self._queues, now_ms)
+        except (Refused, StorageFull):
+            for queue in different:
+                drop_if_idle(yard, queue)
+            raise
+        self._entered_ms = now_ms
+        # A flow is as safe as a single job that asks to be durable.
+        yard.journal.raise_to(yard.journal.appended)
+        self.raised = max(self.raised, yard.journal.raised)
+        # Policies keep their numbers until all is shown.
+        for policy in flow.policies:
+            policy.jobs_count += 1
+        onlooker = self._door.onlooker
+        if onlooker is not None:
+            told: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
+            onlooker.tell("flow:pushed", told)
+        flows.serve(yard, different, now_ms)
+        self._next_phase()
+        return len(flow.jobs)
+
+    def _check_groups(self) -> None:
+        """Refuse more jobs of a group than it may hold, those of the flow counted in."""
+        counts: dict[tuple[str, str], i64] = {}
+        for job in self._jobs:
+            if not job.group_id or job.planned.depends:
+                continue
+            key = (job.planned.queue, job.group_id)
+            if key not in counts:
+                queue = self._yard.queues.get(job.planned.queue)
+                rules = None if queue is None else queue.rules
+                group = None if rules is None else rules.groups.get(job.group_id)
+                counts[key] = 0 if group is None else len(group.ready.items)
+            most = job.group_max
+            if 0 < most <= counts[key]:
+                raise Refused(f"Group {job.group_id} has reached its maximum size of {most}")
+            counts[key] += 1
+
+    # -- the answer ----------------------------------------------------------------------------
+
+    def _show(self, place: int) -> i64:
+        """Show a job as it was put; its worker may be through with it by now."""
+        read = self._jobs[place]
+        wish = read.planned.wish
+        policy = wish.policy
+        job = Job(
+            0,
+            self._queues[place],
+            0,
+            -1 if policy.flags & LIFO else 1,
+            wish.rank,
+            self._entered_ms,
+            wish.delay_ms,
+            wish.own_ms,
+            policy,
+            wish.body,
+            len(wish.body),
+            wish.family,
+            wish.codec,
+        )
+        extra = Extra()
+        extra.custom_id = read.planned.name
+        extra.group_id = read.group_id
+        extra.marks = read.marks
+        job.state = DELAYED if wish.delay_ms > 0 else READY
+        if read.planned.depends:
+            extra.set_members([Member(0, "")])
+            job.state = BLOCKED
+        job.extra = extra
+        value = job_value(self._door, job).data
+        self._shown.add(value)
+        # Freed bit by bit: all of them together would take long.
+        self._jobs[place] = _SHOWN
+        self._plan[place] = _SHOWN.planned
+        return _SHOW_UNITS + len(value) // BYTES_PER_UNIT
+
+    def answer(self) -> Answer:
+        """Return what is answered."""
+        jobs = self._shown.value()
+        out = BytesWriter()
+        write_map(out, 1)
+        write_ascii(out, b"jobs")
+        if isinstance(jobs, Raw):
+            out.write(jobs.data)
+            return {"data": Raw(out.getvalue())}
+        return {"data": LongRaw([out.getvalue(), *jobs.pieces])}
+
+
+# -- single jobs -------------------------------------------------------------------------------
+
+
+def _flow_id(entry: Fields) -> str:
+    name = entry.text(b"id")
+    if name is None:
+        raise Refused("flow job id must be a string")
+    if not name or len(name) > ID_MAX or "\ufffd" in name:
+        raise Refused("flow job id is invalid or is not well-formed Unicode")
+    if ":" in name:
+        raise Refused("flow job id cannot contain a colon")
+    return name
+
+
+def _check_input(given: Fields, name: str) -> None:
+    """Refuse what a job of a flow cannot ask for."""
+    if given.has(b"customId") and given.text(b"customId") != name:
+        raise Refused(f"custom id does not match planned id: {name}")
+    if given.has(b"parentId") and not given.text(b"parentId"):
+        raise Refused(f"flow parent id is invalid: {name}")
+    for key, what in _UNFIT:
+        if given.has(key):
+            raise Refused(f"{what} is not supported inside an atomic flow")
+    for key in _SWITCHES:
+        if given.kind(key) not in {KIND_ABSENT, KIND_BOOL}:
+            raise Refused(f"{key.decode()} must be a boolean")
+    count = sum(given.is_true(key) for key in _POLICIES)
+    if count > 1:
+        raise Refused("flow failure policies are mutually exclusive")
+    if count == 1 and not given.has(b"parentId"):
+        raise Refused("a flow failure policy requires a parent")
+
+
+def _names(given: Fields, key: bytes, what: str) -> list[str]:
+    if not given.has(key):
+        return []
+    names = given.texts(key)
+    if names is None or not all(0 < len(name) <= ID_MAX for name in names):
+        raise Refused(f"{key.decode()} must be an array of valid string job ids")
+    if len(set(names)) != len(names):
+        raise Refused(f"duplicate {what} in a flow job")
+    return names

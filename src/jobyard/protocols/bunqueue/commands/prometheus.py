@@ -1,0 +1,252 @@
+"""What Prometheus is told: the names of the original for everything that this server can count.
+
+No backups are made, so they are told as switched off; the heap is all the memory there is.
+"""
+
+from itertools import islice
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard import __version__
+from jobyard.engine.jobs.listing import count_of
+from jobyard.engine.jobs.schedule import crons_of
+from jobyard.model.job import DEAD, DELAYED, LEASED, READY
+from jobyard.protocols.bunqueue.commands.registry import worker_stats
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.metrics.latency import BUCKETS_US, Histogram
+from jobyard.protocols.shared_limits import Guard
+
+# The original whose clients this server serves.
+VERSION: Final = "2.9.5"
+
+_BACKUP_GAUGES: Final = (
+    *("enabled", "in_progress", "scheduler_running", "interval_seconds", "retention"),
+    *("consecutive_failures", "last_duration_seconds", "last_size_bytes"),
+    *("last_success_timestamp_seconds", "last_failure_timestamp_seconds"),
+)
+_BACKUP_COUNTERS: Final = ("attempts", "successes", "failures", "overlap_rejections")
+
+# Queues with lines of their own: a scraper keeps a series for each.
+QUEUES_SHOWN: Final = 100
+
+_STATES: Final = (
+    ("waiting", READY),
+    ("delayed", DELAYED),
+    ("active", LEASED),
+    ("dlq", DEAD),
+)
+
+
+@final
+class _Text:
+    """Lines in the exposition format."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, name: str, kind: str, help_text: str) -> None:
+        self.lines.append(f"# HELP {name} {help_text}")
+        self.lines.append(f"# TYPE {name} {kind}")
+
+    def gauge(self, name: str, help_text: str, value: float) -> None:
+        self.begin(name, "gauge", help_text)
+        self.lines.append(f"{name} {_number(value)}")
+
+    def counter(self, name: str, help_text: str, value: float) -> None:
+        self.begin(name, "counter", help_text)
+        self.lines.append(f"{name} {_number(value)}")
+
+    def done(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def label_text(value: str) -> str:
+    """Return a label's value as it stands between quotes."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
+    """Return everything that can be told."""
+    text = _Text()
+    _tell_jobs(text, door)
+    text.gauge(
+        "bunqueue_uptime_seconds",
+        "Time since the start.",
+        round(float(now_ms - door.started_ms) / 1000.0, 3),
+    )
+    text.gauge("bunqueue_cron_jobs_registered", "Schedules.", len(crons_of(door.yard).by_name))
+    _tell_workers(text, door, now_ms)
+    text.gauge("bunqueue_webhooks_registered", "Webhooks.", len(door.webhooks.by_id))
+    text.gauge(
+        "bunqueue_webhooks_enabled", "Webhooks switched on.", float(door.webhooks.enabled_count())
+    )
+    _tell_process(text, door, journal_size)
+    _tell_guard(text, door.guard)
+    _tell_queues(text, door)
+    for name in _BACKUP_GAUGES:
+        text.gauge(f"bunqueue_backup_{name}", "No backups are made.", 0)
+    for name in _BACKUP_COUNTERS:
+        text.counter(f"bunqueue_backup_{name}_total", "No backups are made.", 0)
+    door.durations.look()
+    for name, histogram in (
+        ("push", door.durations.push),
+        ("pull", door.durations.pull),
+        ("ack", door.durations.ack),
+    ):
+        _tell_histogram(text, f"bunqueue_{name}_duration_seconds", name, histogram)
+    return text.done()
+
+
+def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
+    yard = door.yard
+    text.gauge("bunqueue_jobs_waiting", "Jobs that are ready.", float(yard.ready_count))
+    ahead = float(yard.ahead_count)
+    text.gauge("bunqueue_jobs_prioritized", "Those among them with a priority.", ahead)
+    text.gauge("bunqueue_jobs_delayed", "Jobs that are delayed.", float(yard.delayed_count))
+    text.gauge("bunqueue_jobs_active", "Jobs that run.", float(yard.leased_count))
+    text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
+    text.gauge("bunqueue_jobs_completed", "Done jobs that are kept.", float(yard.done_count))
+    since = "since the start."
+    counters = yard.counters
+    for name, word, total in (
+        ("pushed", "pushed", counters.put_total()),
+        ("pulled", "pulled", counters.taken_total()),
+        ("completed", "completed", counters.finished_total()),
+        ("failed", "given up", counters.dead_total()),
+    ):
+        text.counter(f"bunqueue_jobs_{name}_total", f"Jobs {word} {since}", float(total))
+    text.begin("jobyard_jobs_total", "counter", f"What happened to jobs {since}")
+    for event, family, at_door, number in counters.rows():
+        labels = f'event="{event}",family="{family}",door="{at_door}"'
+        text.lines.append(f"jobyard_jobs_total{{{labels}}} {number}")
+
+
+def _tell_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
+    door.workers.drop_lost(now_ms)
+    told = worker_stats(door, now_ms)
+    for key, name, help_text in (
+        ("total", "workers_registered", "Workers."),
+        ("active", "workers_active", "Workers heard of lately."),
+        ("activeJobs", "worker_active_jobs", "Jobs that workers say they run."),
+        ("concurrencySlots", "worker_concurrency_slots", "Jobs that workers could run."),
+    ):
+        text.gauge(f"bunqueue_{name}", help_text, _count(told[key]))
+    for key, name, help_text in (
+        ("totalProcessed", "workers_processed_total", "Jobs that workers say they processed."),
+        ("totalFailed", "workers_failed_total", "Jobs that workers say failed."),
+    ):
+        text.counter(f"bunqueue_{name}", help_text, _count(told[key]))
+
+
+def _count(value: object) -> float:
+    assert isinstance(value, int)
+    return float(value)
+
+
+def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
+    journal = door.yard.journal
+    damages = journal.damages
+    is_degraded = door.surroundings.disk_error() != "" or damages.count() > 0
+    is_full = journal.is_full
+    memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
+    text.gauge(
+        "bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if is_degraded else 0
+    )
+    text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
+    text.counter(
+        "jobyard_unexpected_errors_total",
+        "Errors of the server itself that cost one connection.",
+        float(door.yard.errors.survived_count),
+    )
+    for what, help_text, count in (
+        ("jobs", "Jobs whose body was found damaged.", len(damages.jobs)),
+        ("records", "Records of logs that were found damaged.", int(damages.texts_count)),
+        ("segments", "Damaged segments that are not compacted.", len(damages.segments)),
+    ):
+        text.gauge(f"jobyard_damaged_{what}", help_text, count)
+    for what, help_text, total in (
+        ("corrupt_reads", "Reads that found damage.", damages.reads_count),
+        ("results_lost", "Results that a full disk had no room for.", journal.results_lost),
+        ("done_jobs_lost", "Done jobs that a full disk had no room for.", journal.done_lost),
+    ):
+        text.counter(f"jobyard_{what}_total", help_text, float(total))
+    for name in (
+        *("bunqueue_process_resident_memory_bytes", "process_resident_memory_bytes"),
+        *("bunqueue_process_heap_used_bytes", "bunqueue_process_heap_total_bytes"),
+        "process_heap_bytes",
+    ):
+        text.gauge(name, "Resident memory.", memory)
+    text.gauge("bunqueue_sqlite_database_size_bytes", "Files of the journal.", float(journal_size))
+    text.counter(
+        "process_cpu_seconds_total", "Processor time.", round(door.surroundings.cpu_s(), 3)
+    )
+    text.gauge(
+        "process_start_time_seconds",
+        "When the process began.",
+        round(float(door.wall_ms(door.started_ms)) / 1000.0, 3),
+    )
+    text.begin("bunqueue_build_info", "gauge", "What is served, and what serves it.")
+    labels = f'version="{VERSION}",jobyard_version="{__version__}"'
+    text.lines.append(f"bunqueue_build_info{{{labels}}} 1")
+    text.begin("bunqueue_connections", "gauge", "Connections.")
+    for transport, count in (
+        ("tcp", door.sessions_count),
+        ("websocket", door.sockets_count),
+        ("sse", door.streams_count),
+    ):
+        text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {int(count)}')
+
+
+def _tell_guard(text: _Text, guard: Guard) -> None:
+    """Tell what all connections hold together, and what they were refused for it."""
+    text.gauge(
+        "jobyard_connection_memory_bytes",
+        "Unfinished input and unsent output of all connections, beyond 64 KiB of each.",
+        float(guard.held),
+    )
+    for name, help_text, count in (
+        (
+            "failed_authentications",
+            "Attempts with a wrong token, key or password.",
+            guard.attempts.failed_count,
+        ),
+        ("inputs_refused", "Commands refused unfinished for want of memory.", guard.inputs_refused),
+        ("outputs_cut", "Connections closed for unread answers.", guard.outputs_cut),
+        ("connections_refused", "Connections too many of an address.", guard.connections_refused),
+    ):
+        text.counter(f"jobyard_{name}_total", help_text, float(count))
+
+
+def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
+    queues = door.yard.queues
+    shown = list(islice(queues.values(), QUEUES_SHOWN))
+    for word, state in _STATES:
+        name = f"bunqueue_queue_jobs_{word}"
+        text.begin(name, "gauge", f"Jobs of one queue, {word}.")
+        for queue in shown:
+            label = label_text(queue.name)
+            text.lines.append(f'{name}{{queue="{label}"}} {int(count_of(queue, state))}')
+    name = "bunqueue_queue_jobs_prioritized"
+    text.begin(name, "gauge", "Jobs of one queue, waiting with a priority.")
+    for queue in shown:
+        label = label_text(queue.name)
+        text.lines.append(f'{name}{{queue="{label}"}} {int(queue.ahead_count)}')
+    text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
+    text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))
+
+
+def _tell_histogram(text: _Text, name: str, what: str, histogram: Histogram) -> None:
+    text.begin(name, "histogram", f"How long each {what} waited for the disk.")
+    reached = 0
+    for place, end_us in enumerate(BUCKETS_US):
+        reached += histogram.counts[place]
+        end_s = f"{end_us / 1e6:g}"
+        text.lines.append(f'{name}_bucket{{le="{end_s}"}} {reached}')
+    text.lines.append(f'{name}_bucket{{le="+Inf"}} {histogram.count}')
+    text.lines.append(f"{name}_sum {_number(histogram.sum_us / 1e6)}")
+    text.lines.append(f"{name}_count {histogram.count}")

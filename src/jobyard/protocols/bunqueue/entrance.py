@@ -1,0 +1,34 @@
+"""Where bunqueue connections come in: makes their sessions."""
+
+from typing import final
+
+from jobyard.engine.jobs.schedule import crons_of
+from jobyard.protocols.bunqueue.commands.control import arm_rate_ends
+from jobyard.protocols.bunqueue.commands.repeats import DoorCounsel
+from jobyard.protocols.bunqueue.commands.table import COMMANDS
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.session import BunqueueSession
+from jobyard.protocols.session import Entrance, Peer, Session
+
+
+@final
+class BunqueueEntrance(Entrance):
+    """Makes the sessions of one door."""
+
+    def __init__(self, door: BunqueueDoor) -> None:
+        self._door = door
+        door.commands = COMMANDS
+        crons_of(door.yard).counsel = DoorCounsel(door)
+        arm_rate_ends(door.yard, door.started_ms)
+
+    def enter(self, peer: Peer) -> Session:
+        """Return the session of a new connection."""
+        session = BunqueueSession(self._door, peer)
+        session.is_counted = True
+        if not session.is_known:
+            session.expect_auth(self._door.yard.now_ms)
+        door = self._door
+        door.sessions_count += 1
+        if door.onlooker is not None:
+            door.onlooker.tell("client:connected", {"transport": "tcp"})
+        return session

@@ -1,0 +1,1 @@
+"""bunqueue's HTTP API, its WebSocket and its event stream."""

@@ -1,0 +1,292 @@
+"""bunqueue's own HTTP API as an area of the port: its tokens, its limit, its way of saying no.
+
+Walks the table of commands and pages and makes a route of every row; what a call says becomes the
+fields of the command that the row names.
+"""
+
+import json
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.model.secrets import is_one_of
+from jobyard.protocols.bunqueue.commands.push_options import DATA_MAX
+from jobyard.protocols.bunqueue.door import BunqueueDoor
+from jobyard.protocols.bunqueue.http.hub import EventCounter, Hub
+from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE, PackTask
+from jobyard.protocols.bunqueue.http.pages import OPEN, PAGES, SCRAPE, Page, prometheus
+from jobyard.protocols.bunqueue.http.routes import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
+from jobyard.protocols.bunqueue.http.runner import Clerks, read_object
+from jobyard.protocols.bunqueue.http.websocket import SocketCounter
+from jobyard.protocols.http.call import Call, HttpRefused, refuse_encoded
+from jobyard.protocols.http.long_calls import LongCall
+from jobyard.protocols.http.routes import Area, Route, Routes, Schema, Shape, named
+from jobyard.wire.http.accept import names
+from jobyard.wire.http.request import parse_query
+
+_BEARER: Final = "bearer "
+# The data of one job, or of as many as there is room for, and what is said beside it.
+BODY_MAX: Final = DATA_MAX + (1 << 20)
+
+# Callers told apart in one window; all others beyond share one count.
+CALLERS_MAX: Final = 10_000
+ANYBODY: Final = ""
+
+_REFUSAL: Final[Schema] = {
+    "title": "BunqueueRefusal",
+    "type": "object",
+    "required": ["ok", "error"],
+    "properties": {"ok": {"const": False}, "error": {"type": "string"}},
+}
+_ANSWER: Final[Schema] = {
+    "title": "BunqueueAnswer",
+    "anyOf": [
+        {
+            "type": "object",
+            "required": ["ok"],
+            "properties": {"ok": {"type": "boolean"}},
+            "additionalProperties": True,
+        },
+        {"type": "array"},
+    ],
+}
+
+# The words of the original, where it has some.
+_WORDS: Final = {
+    "not_found": "Not found",
+    "method_not_allowed": "Method not allowed",
+}
+
+
+@final
+class BunqueueArea(Area):
+    """Every path that is no topic's."""
+
+    def __init__(self, door: BunqueueDoor) -> None:
+        self.door = door
+        self.clerks = Clerks(door)
+        self.hub = Hub(self.clerks)
+        self._window_ends_ms: i64 = 0
+        self._asked: dict[str, int] = {}
+
+    # -- who may ask ---------------------------------------------------------------------------
+
+    def admit(self, call: Call, route: Route) -> None:
+        """Refuse a caller who asks too often, or without a token where one is asked for."""
+        action = route.action
+        if action == OPEN:
+            return
+        if self.door.requests_max > 0 and not self._may_ask(call):
+            wait_s = max(1, (self._window_ends_ms - call.now_ms + 999) // 1000)
+            header = b"Retry-After: %d\r\n" % wait_s
+            self._tell("ratelimit:hit")
+            raise HttpRefused(429, "rate_limited", "Rate limit exceeded", headers=header)
+        door = self.door
+        if action == SCRAPE and not door.guards_metrics:
+            return
+        if action == SCRAPE and not door.tokens:
+            error = "Metrics authentication is enabled but no tokens are configured"
+            raise HttpRefused(503, "no_tokens", error)
+        if door.tokens and not self._knows_token(call, route):
+            self._tell("auth:failed")
+            raise HttpRefused(401, "unauthorized", "Unauthorized")
+
+    def _tell(self, name: str) -> None:
+        onlooker = self.door.onlooker
+        if onlooker is not None:
+            onlooker.tell(name, {"transport": "http"})
+
+    def _may_ask(self, call: Call) -> bool:
+        if call.now_ms >= self._window_ends_ms:
+            self._window_ends_ms = call.now_ms + self.door.window_ms
+            self._asked.clear()
+        caller = call.session.door.proxies.client_of(call)
+        if caller not in self._asked and len(self._asked) >= CALLERS_MAX:
+            caller = ANYBODY
+        count = self._asked.get(caller, 0) + 1
+        self._asked[caller] = count
+        return count <= self.door.requests_max
+
+    def _knows_token(self, call: Call, route: Route) -> bool:
+        shown = call.header("authorization")
+        token = shown[len(_BEARER) :].strip() if shown[: len(_BEARER)].lower() == _BEARER else ""
+        if not token and route.is_stream:
+            # Browsers cannot set a header on a stream of events or a WebSocket.
+            token = parse_query(call.request.query).get("token", "")
+        return is_one_of(token.encode("utf-8", "replace"), self.door.tokens)
+
+    # -- what is said to everybody -------------------------------------------------------------
+
+    def body_max(self) -> int:
+        """Return how long a body may be: the data of one job, and some more."""
+        return BODY_MAX
+
+    def refusal(self, refused: HttpRefused) -> bytes:
+        """Return the body that says no."""
+        error = _WORDS.get(refused.code, str(refused))
+        return json.dumps({"ok": False, "error": error}, separators=(",", ":")).encode()
+
+    def is_open_to_options(self) -> bool:
+        """Answer OPTIONS on every path, as the original does."""
+        return True
+
+    def is_guarded(self) -> bool:
+        """Tell whether nobody is served without a token."""
+        return len(self.door.tokens) > 0
+
+    # -- for the description of the API --------------------------------------------------------
+
+    def name(self) -> str:
+        """Return what the API is called."""
+        return "bunqueue"
+
+    def refusal_schema(self) -> Schema:
+        """Return the schema of a body that says no."""
+        return _REFUSAL
+
+    def answer_schema(self) -> Schema:
+        """Return the schema of any other body; some refusals come with status 200, too."""
+        return _ANSWER
+
+    def scopes(self, route: Route) -> list[str] | None:
+        """Return that a token is asked for, which allows everything; None if none is."""
+        return None if not self.door.tokens or route.action in (OPEN, SCRAPE) else []
+
+
+def _wants_text(call: Call) -> bool:
+    """Tell whether a scraper asks: it wants text, and clients that take any answer name JSON."""
+    accept = call.header("accept")
+    return names(accept, "text/plain") and not names(accept, "application/json")
+
+
+@final
+class RowCounter:
+    """Serves one row of the table."""
+
+    def __init__(self, clerks: Clerks, row: Row) -> None:
+        self._clerks = clerks
+        self._row = row
+
+    def serve(self, call: Call) -> None:
+        """Answer with what the command of the row answers."""
+        row = self._row
+        if row.command == "PULL" and call.request.method == "HEAD":
+            # Who only looks takes no job.
+            raise HttpRefused(
+                405, "method_not_allowed", "", headers=b"Allow: GET, OPTIONS, POST\r\n"
+            )
+        if row.command == "Metrics" and _wants_text(call):
+            prometheus(self._clerks, call)
+            return
+        if row.body != NO_BODY and len(call.request.body) > BODY_AT_ONCE:
+            self._read_long(call)
+        else:
+            self._run(call, self._body(call))
+
+    def _read_long(self, call: Call) -> None:
+        """Read a long body over several turns, and only then run the command."""
+        refuse_encoded(call)
+        task = PackTask(call.request.body)
+        tasks = self._clerks.door.yard.tasks
+        LongCall(tasks, call, task, lambda: self._run_long(call, task)).begin()
+
+    def _run_long(self, call: Call, task: PackTask) -> None:
+        try:
+            fields = task.fields()
+        except HttpRefused:
+            if self._row.body != ANY_BODY:
+                raise
+            fields = {}
+        self._run(call, fields)
+
+    def _run(self, call: Call, fields: dict[str, object]) -> None:
+        row = self._row
+        for at, name in enumerate(row.names):
+            fields[name] = call.params[at]
+        # Not the caller's to say.
+        fields.pop("cmd", None)
+        fields.pop("reqId", None)
+        if row.read is not None:
+            row.read(fields, parse_query(call.request.query))
+        self._clerks.serve(call, {"cmd": row.command, **fields}, row.refused, row.show)
+
+    def _body(self, call: Call) -> dict[str, object]:
+        kind = self._row.body
+        body = call.request.body
+        if kind == NO_BODY or (kind != BODY and not body.strip()):
+            return {}
+        refuse_encoded(call)
+        try:
+            return read_object(body)
+        except HttpRefused:
+            if kind == ANY_BODY:
+                return {}
+            raise
+
+
+@final
+class PageCounter:
+    """Serves one page."""
+
+    def __init__(self, clerks: Clerks, page: Page) -> None:
+        self._clerks = clerks
+        self._page = page
+
+    def serve(self, call: Call) -> None:
+        """Answer with the page."""
+        self._page.serve(self._clerks, call)
+
+
+def install(routes: Routes, area: BunqueueArea) -> None:
+    """Add every route of the API."""
+    _add_rows(routes, area)
+    _add_pages(routes, area)
+    _add_streams(routes, area)
+
+
+def _add_rows(routes: Routes, area: BunqueueArea) -> None:
+    for row in ROWS:
+        body: Schema | None = None if row.body == NO_BODY else {"type": "object"}
+        shape = Shape(body, needs_body=row.body == BODY, query=named(row.query))
+        routes.add(
+            Route(
+                row.method,
+                row.pattern,
+                RowCounter(area.clerks, row).serve,
+                area,
+                is_change=row.command in TAKING,
+                summary=row.summary,
+                shape=shape,
+            )
+        )
+
+
+def _add_pages(routes: Routes, area: BunqueueArea) -> None:
+    for page in PAGES:
+        routes.add(
+            Route(
+                page.method,
+                page.pattern,
+                PageCounter(area.clerks, page).serve,
+                area,
+                action=page.action,
+                summary=page.summary,
+                shape=Shape(query=named(page.query), texts=page.texts),
+            )
+        )
+
+
+def _add_streams(routes: Routes, area: BunqueueArea) -> None:
+    events = EventCounter(area.hub)
+    sockets = SocketCounter(area.hub)
+    told = "Tell what happens as it happens."
+    spoken = "Take commands, and tell what happens, over a WebSocket."
+    for below in ("", "/queues/{queue}"):
+        routes.add(
+            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=told)
+        )
+        shape = Shape(answers={101: {}}, refusals=(400, 426, 503))
+        path = f"/ws{below}"
+        routes.add(
+            Route("GET", path, sockets.serve, area, is_stream=True, summary=spoken, shape=shape)
+        )

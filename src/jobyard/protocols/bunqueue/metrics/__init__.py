@@ -1,0 +1,1 @@
+"""What bunqueue counts and how it shows it."""

@@ -1,0 +1,154 @@
+"""Answers of many parts: texts, entries of streams, members of sorted sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.glidemq.add import id_bytes
+from jobyard.engine.state.yard import STAMP_SHIFT
+from jobyard.protocols.glidemq.keyspace.gather import Gather, job_of
+from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
+from jobyard.protocols.glidemq.long_commands import Pieces
+from jobyard.wire.resp.write import (
+    double_text,
+    write_array,
+    write_bulk,
+    write_double,
+    write_map,
+    write_pair,
+    write_set,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
+    from jobyard.model.glidemq.stored_values import StreamEntry
+    from jobyard.protocols.glidemq.keyspace.key import Scored
+
+_LOW_BITS: Final = (1 << STAMP_SHIFT) - 1
+
+# How a list of texts begins.
+ARRAY: Final = 0
+MEMBERS: Final = 1
+MAP: Final = 2
+SCAN: Final = 3
+
+
+@final
+class Texts(Pieces):
+    """Texts, as an array, a set, the fields of a map, or all that a scan has to tell.
+
+    The list is its own, to be used up.
+    """
+
+    def __init__(self, texts: list[bytes], shape: i64, proto: i64) -> None:
+        super().__init__(len(texts))
+        self._texts = texts
+        self._shape: i64 = shape
+        self._proto: i64 = proto
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        if self._shape == MAP:
+            write_map(out, self.count // 2, self._proto)
+        elif self._shape == MEMBERS:
+            write_set(out, self.count, self._proto)
+        else:
+            if self._shape == SCAN:
+                write_array(out, 2)
+                write_bulk(out, b"0")
+            write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one, and let it go: to free very many at the end would take its time."""
+        write_bulk(out, self._texts[at])
+        self._texts[at] = b""
+
+
+@final
+class FoundEntries(Pieces):
+    """Jobs that were found, as entries of the stream."""
+
+    def __init__(self, found: Gather) -> None:
+        super().__init__(len(found.items))
+        self._found = found
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one, with the id it had when it was found."""
+        job = job_of(self._found.items[at])
+        stamp: i64 = self._found.places[at]
+        write_array(out, 2)
+        write_pair(out, stamp >> STAMP_SHIFT, stamp & _LOW_BITS)
+        write_array(out, 4)
+        write_bulk(out, b"jobId")
+        write_bulk(out, id_bytes(job))
+        write_bulk(out, b"name")
+        write_bulk(out, bytes_of(job.policy.name))
+
+
+@final
+class Entries(Pieces):
+    """Entries of a stream."""
+
+    def __init__(self, entries: list[StreamEntry]) -> None:
+        super().__init__(len(entries))
+        self._entries = entries
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one: its id, and its fields."""
+        entry = self._entries[at]
+        write_array(out, 2)
+        write_text(out, f"{entry.id[0]}-{entry.id[1]}")
+        write_array(out, len(entry.fields))
+        for part in entry.fields:
+            write_bulk(out, part)
+
+
+@final
+class Members(Pieces):
+    """Members of a sorted set: jobs that were found, or what a side key holds."""
+
+    def __init__(self, found: Gather | None, scored: list[Scored], proto: i64) -> None:
+        super().__init__(len(scored) if found is None else len(found.items))
+        self._found = found
+        self._scored = scored
+        self._proto: i64 = proto
+        self.with_scores: bool = False
+        # In version 3 each member may stand with its score in an array of their own.
+        self.is_paired: bool = False
+        # As a scan tells them: scores are texts then.
+        self.is_scan: bool = False
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        if self.is_scan:
+            write_array(out, 2)
+            write_bulk(out, b"0")
+        is_flat = (self.with_scores or self.is_scan) and not self.is_paired
+        write_array(out, self.count * 2 if is_flat else self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one."""
+        found = self._found
+        if found is None:
+            member, score = self._scored[at]
+        else:
+            member, score = id_bytes(job_of(found.items[at])), float(found.places[at])
+        if self.is_paired:
+            write_array(out, 2)
+        write_bulk(out, member)
+        if self.is_scan:
+            write_bulk(out, double_text(score))
+        elif self.with_scores:
+            write_double(out, score, self._proto)

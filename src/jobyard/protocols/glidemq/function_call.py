@@ -1,0 +1,149 @@
+"""One call of a function: its keys and arguments, checked as they are asked for.
+
+What a client got wrong is raised as `Wrong` before anything has changed, and answered as an error
+of the protocol. A function writes its answer itself.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.queues import open_queue
+from jobyard.model.queue import Queue
+from jobyard.protocols.glidemq.call import Call
+from jobyard.protocols.glidemq.errors import Wrong
+from jobyard.protocols.glidemq.keyspace.key_names import parse_key
+from jobyard.protocols.glidemq.keyspace.key_parts import Place, find_place, text_of
+from jobyard.wire.resp.write import write_array, write_bulk, write_integer, write_text
+
+# Numbers of clients are whole and below this: milliseconds, counts, millitokens. Far enough below
+# 2^63 that sums of two of them are numbers still.
+NUMBER_MAX: Final = 1 << 53
+# How far off a time may be. A year is 3e10; 2^42 ms are 139 years and the most a score can hold.
+TIME_MAX: Final = (1 << 42) - 1
+
+
+@final
+class Fcall:
+    """Keys and arguments of one FCALL."""
+
+    def __init__(self, call: Call, keys_count: i64) -> None:
+        self.call = call
+        self.yard = call.yard
+        self.door = call.door
+        self.session = call.session
+        self.events = call.door.events
+        self._command = call.command
+        self.keys_count: i64 = keys_count
+        # Behind FCALL, its name, and the number of keys.
+        self._first_arg: i64 = 3 + keys_count
+        self.args_count: i64 = call.command.count() - self._first_arg
+        self.out = call.out
+        self.proto: i64 = call.proto
+        self.now_ms: i64 = call.now_ms
+
+    def key(self, at: i64) -> bytes:
+        """Return a key."""
+        return self._command.arg(3 + at)
+
+    def place(self, at: i64, part: i64) -> Place:
+        """Return where a key leads, which must be to this part of a queue."""
+        place = find_place(parse_key(self.key(at)))
+        if place.part != part:
+            raise Wrong(f"ERR wrong key {text_of(self.key(at))[:128]!r} at {int(at) + 1}")
+        return place
+
+    def queue(self, at: i64, part: i64) -> Queue:
+        """Return the queue a key leads to, made if need be."""
+        return open_queue(self.yard, self.place(at, part).queue_name)
+
+    def known_queue(self, at: i64, part: i64) -> Queue | None:
+        """Return the queue a key leads to, if it is there."""
+        return self.yard.queues.get(self.place(at, part).queue_name)
+
+    def same_queue(self, at: i64, part: i64, place: Place) -> None:
+        """See that a key leads to a part of the same queue as another."""
+        if not place.is_sibling(self.key(at), part):
+            raise Wrong(f"ERR wrong key {text_of(self.key(at))[:128]!r} at {int(at) + 1}")
+
+    def arg(self, at: i64) -> bytes:
+        """Return an argument; one that was left out is empty."""
+        return self._command.arg(self._first_arg + at) if at < self.args_count else b""
+
+    def text(self, at: i64) -> str:
+        """Return an argument as text, which must be UTF-8: it is kept as text."""
+        try:
+            return self.arg(at).decode()
+        except UnicodeDecodeError:
+            raise Wrong(f"ERR argument {int(at) + 1} is not UTF-8") from None
+
+    def is_set(self, at: i64) -> bool:
+        """Tell whether a flag is given."""
+        return self.arg(at) == b"1"
+
+    def number(self, at: i64, most: i64, what: str) -> i64:
+        """Return an argument that is a whole number of at least 0."""
+        number = self.any_number(at, what)
+        if number < 0 or number > most:
+            raise Wrong(f"ERR {what} out of range")
+        return number
+
+    def any_number(self, at: i64, what: str) -> i64:
+        """Return an argument that is a number; what is behind its point is left out."""
+        data = self.arg(at)
+        if len(data) == 1 and 48 <= data[0] <= 57:
+            # So nearly all of them are.
+            return i64(data[0]) - 48
+        number = whole(data)
+        if number is None:
+            raise Wrong(f"ERR {what} is not a number")
+        return i64(number)
+
+    def number_or(self, at: i64, otherwise: i64, what: str) -> i64:
+        """Return a number that may be left out or empty."""
+        if at >= self.args_count or not self.arg(at):
+            return otherwise
+        return self.number(at, NUMBER_MAX, what)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def answer(self, text: str) -> None:
+        """Answer with text."""
+        write_text(self.out, text)
+
+    def answer_number(self, number: i64) -> None:
+        """Answer with a number."""
+        write_integer(self.out, number)
+
+    def answer_texts(self, texts: list[str]) -> None:
+        """Answer with several texts."""
+        write_array(self.out, len(texts))
+        for text in texts:
+            write_text(self.out, text)
+
+    def answer_all(self, values: list[bytes]) -> None:
+        """Answer with several values."""
+        write_array(self.out, len(values))
+        for value in values:
+            write_bulk(self.out, value)
+
+
+def whole(data: bytes) -> int | None:
+    """Return the whole part of a number in text, or None where there is none or it is too large."""
+    if not data or len(data) > 32:
+        return None
+    digits = data[1:] if data[:1] == b"-" else data
+    if digits.isdigit():
+        number = int(data)
+    else:
+        # int() and float() take more than numbers: blanks, underscores, words.
+        if digits.strip(b"0123456789.eE+-") or not digits[:1].isdigit():
+            return None
+        try:
+            value = float(data)
+        except ValueError:
+            return None
+        if not -NUMBER_MAX <= value <= NUMBER_MAX:
+            return None
+        number = int(value)
+    return number if -NUMBER_MAX <= number <= NUMBER_MAX else None

@@ -1,0 +1,1 @@
+"""The functions that FCALL runs; `table` lists them all."""

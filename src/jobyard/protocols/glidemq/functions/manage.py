@@ -1,0 +1,415 @@
+"""The functions by which jobs are looked after: removed, cleaned away, retried, revoked."""
+
+from math import inf
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.glidemq import add as glide_add
+from jobyard.engine.glidemq import move as glide_move
+from jobyard.engine.glidemq import stored_values
+from jobyard.engine.jobs.move import erase
+from jobyard.engine.jobs.queues import drop_if_idle
+from jobyard.engine.jobs.take import offer
+from jobyard.engine.state.yard import Yard
+from jobyard.errors import NotFound, StorageFull
+from jobyard.model.glidemq.stored_values import STREAM
+from jobyard.model.index.sorted_view import FIRST, LAST
+from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
+from jobyard.model.policy import PLAIN
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED
+from jobyard.protocols.glidemq.answers import ARRAY, Texts
+from jobyard.protocols.glidemq.errors import Wrong
+from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.protocols.glidemq.functions.add import PRIORITY_MAX
+from jobyard.protocols.glidemq.functions.work import job_at
+from jobyard.protocols.glidemq.groups.workers import check_group
+from jobyard.protocols.glidemq.keyspace import key_parts
+from jobyard.protocols.glidemq.keyspace.gather import (
+    CHANGE_UNITS,
+    Gather,
+    LineGather,
+    RosterGather,
+    Treat,
+    job_of,
+)
+from jobyard.protocols.glidemq.keyspace.key import ScoreRange
+from jobyard.protocols.glidemq.keyspace.key_names import parse_key
+from jobyard.protocols.glidemq.keyspace.key_parts import Place, bytes_of, find_place
+from jobyard.protocols.glidemq.keyspace.views.job import number
+from jobyard.protocols.glidemq.keyspace.views.sets import ScheduledGather, scheduled_count
+from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, StreamGather, stream_length
+from jobyard.protocols.glidemq.long_commands import Pieces, begin
+
+SEARCH_MAX: Final = 1000
+_SEARCHED: Final = (key_parts.STREAM, key_parts.SCHEDULED, key_parts.COMPLETED, key_parts.FAILED)
+
+
+def _check_keys(call: Fcall, place: Place, parts: tuple[int, ...]) -> None:
+    at: i64 = 1
+    for part in parts:
+        call.same_queue(at, part, place)
+        at += 1
+
+
+def _check_lists(call: Fcall, place: Place, at: i64) -> None:
+    """See that the keys from `at` on, if there are any, are those of the lists."""
+    if call.keys_count > at:
+        call.same_queue(at, key_parts.LIFO, place)
+    if call.keys_count > at + 1:
+        call.same_queue(at + 1, key_parts.PRIORITY, place)
+
+
+def remove_job(call: Fcall) -> None:
+    """Remove a job in whatever state."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(
+        call,
+        place,
+        (
+            key_parts.STREAM,
+            key_parts.SCHEDULED,
+            key_parts.COMPLETED,
+            key_parts.FAILED,
+            key_parts.EVENTS,
+            key_parts.LOG,
+        ),
+    )
+    _check_lists(call, place, 7)
+    job = job_at(call, 0)
+    if job is None:
+        call.answer_number(0)
+        return
+    try:
+        glide_move.remove(call.yard, job, call.now_ms)
+    except NotFound:
+        raise Wrong("ERR the job runs at another door") from None
+    _drop_beside(call.yard, place, glide_add.id_bytes(job), call.now_ms)
+    call.answer_number(1)
+
+
+def _drop_beside(yard: Yard, place: Place, job_id: bytes, now_ms: i64) -> None:
+    """Let go of what clients kept beside a job that was removed."""
+    if not yard.side.keys:
+        return
+    for family in (b"jstream:", b"signals:"):
+        key = stored_values.find(yard, place.base + family + job_id, now_ms)
+        if key is not None:
+            stored_values.drop(yard, key)
+
+
+def clean(call: Fcall) -> None:
+    """Remove jobs at rest that ended before a time, oldest first; tell which."""
+    place = find_place(parse_key(call.key(0)))
+    if place.part not in (key_parts.COMPLETED, key_parts.FAILED):
+        raise Wrong("ERR wrong key at 1")
+    _check_keys(call, place, (key_parts.EVENTS, key_parts.ID))
+    cutoff = call.any_number(0, "cutoff")
+    limit = call.number(1, NUMBER_MAX, "limit")
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_texts([])
+        return
+    state = DONE if place.part == key_parts.COMPLETED else DEAD
+    line = queue.done if state == DONE else queue.dead
+    removed: list[bytes] = []
+
+    def remove(job: Job, now_ms: i64) -> bool:
+        if job.state != state:
+            return False
+        removed.append(glide_add.id_bytes(job))
+        yard.drop(job, now_ms)
+        _drop_beside(yard, place, removed[-1], now_ms)
+        return True
+
+    found = LineGather(line, set(), yard.journal.wall_offset_ms, is_reversed=False)
+    found.within(ScoreRange(-inf, float(cutoff), low_open=False, high_open=False))
+    found.stops_outside = True
+    found.limit(0, limit)
+    treat = Treat(call.events, found, remove)
+    treat.oldest_first = True
+    treat.is_quiet = False
+    units = min(limit, line.live_count) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_cleaned(call, queue, removed), units)
+
+
+def _tell_cleaned(call: Fcall, queue: Queue, removed: list[bytes]) -> Pieces:
+    _end_work(call, queue, b"cleaned", len(removed))
+    return Texts(removed, ARRAY, call.proto)
+
+
+def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
+    """Tell of what was done to many jobs, and let a queue go that nothing is left of."""
+    if count == 0:
+        return
+    yard = call.yard
+    now_ms = max(yard.now_ms, call.now_ms)
+    call.events.tell(queue, event, number(count), [], now_ms)
+    if yard.queues.get(queue.name) is queue:
+        drop_if_idle(yard, queue)
+
+
+def drain(call: Fcall) -> None:
+    """Remove all jobs that wait, and if asked for those that are to come later."""
+    place = call.place(0, key_parts.STREAM)
+    _check_keys(call, place, (key_parts.SCHEDULED, key_parts.EVENTS, key_parts.ID))
+    _check_lists(call, place, 4)
+    check_group(call.arg(1))
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_number(0)
+        return
+    with_delayed = call.is_set(0)
+
+    def waits(job: Job) -> bool:
+        if job.state == DELAYED:
+            return with_delayed
+        return job.state == READY and (with_delayed or job.shelf != STAGED)
+
+    def remove(job: Job, now_ms: i64) -> bool:
+        if not waits(job):
+            return False
+        yard.now_ms = max(yard.now_ms, now_ms)
+        job_id = glide_add.id_bytes(job)
+        erase(yard, job, now_ms)
+        _drop_beside(yard, place, job_id, now_ms)
+        if queue.first_link is not None:
+            # It may have held up others of its key, for whom somebody waits.
+            offer(yard, queue, now_ms)
+        return True
+
+    treat = Treat(call.events, RosterGather(queue, waits), remove)
+    units = (stream_length(queue) + scheduled_count(queue)) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_done(call, queue, b"drained", treat), units)
+
+
+def _tell_done(call: Fcall, queue: Queue, event: bytes, treat: Treat) -> None:
+    _end_work(call, queue, event, treat.count)
+    call.answer_number(treat.count)
+
+
+def retry_jobs(call: Fcall) -> None:
+    """Bring dead jobs back, oldest first."""
+    place = call.place(0, key_parts.FAILED)
+    _check_keys(call, place, (key_parts.SCHEDULED, key_parts.EVENTS, key_parts.ID))
+    count = call.number(0, NUMBER_MAX, "count")
+    call.number(1, TIME_MAX, "timestamp")
+    yard = call.yard
+    queue = yard.queues.get(place.queue_name)
+    if queue is None:
+        call.answer_number(0)
+        return
+    found = LineGather(queue.dead, set(), 0, is_reversed=False)
+    found.limit(0, count if count > 0 else LAST)
+    treat = Treat(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
+    treat.oldest_first = True
+    treat.is_quiet = False
+    units = min(count if count > 0 else LAST, queue.dead.live_count) * CHANGE_UNITS
+    begin(call.call, treat, lambda: _tell_done(call, queue, b"retried", treat), units)
+
+
+def _retry(yard: Yard, treat: Treat, job: Job, now_ms: i64) -> bool:
+    """Bring one back, if it is dead; where the disk is full, those before it are what was done."""
+    if job.state != DEAD:
+        return False
+    try:
+        glide_move.retry(yard, job, now_ms)
+    except StorageFull:
+        if treat.count == 0:
+            raise
+        treat.most = treat.count
+        return False
+    return True
+
+
+def retry_job(call: Fcall) -> None:
+    """Bring one dead job back."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(call, place, (key_parts.FAILED, key_parts.SCHEDULED))
+    call.number(1, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    if job.state != DEAD:
+        call.answer("error:not_failed")
+        return
+    glide_move.retry(call.yard, job, call.now_ms)
+    call.answer("ok")
+
+
+def update_job_fields(call: Fcall) -> None:
+    """Set fields of a job that is there, and tell so if asked."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(call, place, (key_parts.EVENTS,))
+    if call.args_count % 2 == 0:
+        raise Wrong("ERR wrong number of arguments")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer_number(0)
+        return
+    parts = [call.arg(at) for at in range(3, int(call.args_count))]
+    if parts:
+        fields = dict(zip(parts[::2], parts[1::2], strict=True))
+        call.door.keyed(call.key(0), call.now_ms).set_fields(fields)
+    if call.arg(1):
+        more = [b"data", call.arg(2)]
+        call.events.tell(job.queue, call.arg(1), bytes_of(glide_add.id_of(job)), more, call.now_ms)
+    call.answer_number(1)
+
+
+def trim_broadcast(call: Fcall) -> None:
+    """Let the oldest messages of a stream go; count them."""
+    place = call.place(0, key_parts.STREAM)
+    _check_keys(call, place, (key_parts.COMPLETED, key_parts.FAILED, key_parts.SCHEDULED))
+    most = call.number(0, NUMBER_MAX, "maxLen")
+    call.number(1, TIME_MAX, "timestamp")
+    key = call.door.keyed(call.key(0), call.now_ms)
+    over: i64 = key.entries_count() - most if key.kind() == STREAM else 0
+    trim = key.trim_oldest(over) if over > 0 else None
+    if trim is None:
+        call.answer_number(0)
+    else:
+        begin(call.call, trim, lambda: call.answer_number(trim.count), over * CHANGE_UNITS)
+
+
+def revoke(call: Fcall) -> None:
+    """Let a job not run any more; of one that runs, only remember that."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(
+        call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.FAILED, key_parts.EVENTS)
+    )
+    _check_lists(call, place, 5)
+    call.number(1, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("not_found")
+        return
+    # It is revoked; that it failed by that is not told beside it.
+    call.events.is_quiet = True
+    try:
+        is_laid = glide_move.revoke(call.yard, job, call.now_ms)
+    finally:
+        call.events.is_quiet = False
+    call.events.tell_job(job, b"revoked", call.now_ms)
+    call.answer("revoked" if is_laid else "flagged")
+
+
+def change_priority(call: Fcall) -> None:
+    """Give a job that waits another priority."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    priority = call.any_number(1, "priority")
+    if not 0 <= priority <= PRIORITY_MAX:
+        call.answer("error:invalid_priority")
+        return
+    why = _why_not(job)
+    if why:
+        call.answer(why)
+        return
+    if job.rank == priority:
+        call.answer("no_op")
+        return
+    glide_move.set_priority(call.yard, job, priority, call.now_ms)
+    more = [b"priority", number(priority)]
+    job_id = bytes_of(glide_add.id_of(job))
+    call.events.tell(job.queue, b"priority-changed", job_id, more, call.now_ms)
+    call.answer("ok")
+
+
+def _why_not(job: Job) -> str:
+    """Return why the place of a job cannot be changed; nothing if it can."""
+    if job.state not in (READY, DELAYED):
+        return "error:invalid_state"
+    if job.state == READY and job.shelf in (PROMOTED, STACK):
+        return "error:not_in_stream"
+    return ""
+
+
+def change_delay(call: Fcall) -> None:
+    """Let a job that waits come at another time."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    call.number(2, TIME_MAX, "timestamp")
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    delay_ms = call.any_number(1, "delay")
+    if not 0 <= delay_ms <= TIME_MAX // 2:
+        call.answer("error:invalid_delay")
+        return
+    why = _why_not(job)
+    if why:
+        call.answer(why)
+        return
+    if delay_ms == 0 and job.state == READY and job.delay_ms == 0:
+        call.answer("no_op")
+        return
+    glide_move.set_delay(call.yard, job, delay_ms, call.now_ms)
+    more = [b"delay", number(delay_ms)]
+    job_id = bytes_of(glide_add.id_of(job))
+    call.events.tell(job.queue, b"delay-changed", job_id, more, call.now_ms)
+    call.answer("ok")
+
+
+def promote_job(call: Fcall) -> None:
+    """Let a delayed job be taken now."""
+    place = call.place(0, key_parts.JOB)
+    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    job = job_at(call, 0)
+    if job is None:
+        call.answer("error:not_found")
+        return
+    if glide_add.state_of(job) != "delayed":
+        call.answer("error:not_delayed")
+        return
+    try:
+        glide_move.promote_job(call.yard, job, call.now_ms)
+    except NotFound:
+        call.answer("error:not_delayed")
+        return
+    call.answer("ok")
+
+
+def search_by_name(call: Fcall) -> None:
+    """Tell which jobs of a sorted set or of the stream have a name."""
+    place = find_place(parse_key(call.key(0)))
+    name = call.text(1)
+    limit = min(call.number(2, NUMBER_MAX, "limit"), SEARCH_MAX)
+    queue = call.yard.queues.get(place.queue_name)
+    if place.part not in _SEARCHED:
+        raise Wrong("ERR wrong key at 1")
+    if queue is None:
+        call.answer_texts([])
+        return
+    # As many as there can be: so the search ends with the last of them, and begins for one only.
+    left: i64 = queue.jobs_count()
+    if name != PLAIN.name:
+        known = [one.jobs_count for one in call.yard.policies.values() if one.name == name]
+        left = min(left, sum(known))
+    found = _searched(call.yard, queue, place)
+    found.name = name
+    found.limit(0, min(limit, left))
+    begin(call.call, found, lambda: _named(call, found))
+
+
+def _named(call: Fcall, found: Gather) -> Pieces:
+    return Texts([glide_add.id_bytes(job_of(item)) for item in found.items], ARRAY, call.proto)
+
+
+def _searched(yard: Yard, queue: Queue, place: Place) -> Gather:
+    """Return the work of finding jobs of a part of a queue."""
+    if place.part == key_parts.STREAM:
+        return StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
+    if place.part == key_parts.SCHEDULED:
+        return ScheduledGather(yard, queue, FIRST, LAST, is_reversed=False)
+    line = queue.done if place.part == key_parts.COMPLETED else queue.dead
+    return LineGather(line, set(), 0, is_reversed=False)

@@ -1,0 +1,1 @@
+"""Consumer groups: the workers of a queue, and subscriptions."""

@@ -1,0 +1,324 @@
+"""Commands of consumer groups other than `workers`: each reads all jobs of a queue, for itself.
+
+Such a group takes no job: an entry that is acknowledged here is there for all others. An entry that
+is gone from the stream is pending no more once somebody claims or lists it.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs import subscriptions as verbs
+from jobyard.engine.jobs.queues import open_queue
+from jobyard.engine.state.yard import abs_stamp
+from jobyard.model.glidemq.subscriptions import Delivery, Subscription, has_entry
+from jobyard.model.queue import Queue
+from jobyard.protocols.glidemq.call import Call
+from jobyard.protocols.glidemq.errors import Wrong, unknown_subcommand
+from jobyard.protocols.glidemq.groups.args import AutoClaim, Claim, Pending, entry_id
+from jobyard.protocols.glidemq.keyspace.views.stream import entry_fields, entry_text
+from jobyard.wire.resp.write import (
+    write_array,
+    write_bulk,
+    write_integer,
+    write_map,
+    write_nil,
+    write_nil_array,
+    write_ok,
+)
+
+# Of one queue. Each job that comes is looked at by all of them.
+SUBSCRIPTIONS_MAX: Final = 1000
+NAME_SIZE_MAX: Final = 1024
+# What it takes to put one entry in order that a group was given.
+DELIVERY_NS: Final = 200
+
+
+def no_group(name: bytes) -> Wrong:
+    """Return the answer to a group that is not there."""
+    shown = name[:128].decode("utf-8", "replace")
+    return Wrong(f"NOGROUP No such consumer group '{shown}' for this stream")
+
+
+def found(queue: Queue | None, name: bytes) -> Subscription:
+    """Return the group of that name, which must be there."""
+    subscription = verbs.find(queue, name)
+    if subscription is None:
+        raise no_group(name)
+    return subscription
+
+
+def hear(subscription: Subscription, consumer: bytes, now_ms: i64) -> None:
+    """Take note that a consumer asks for something, if it has a name that may be remembered."""
+    if len(consumer) > NAME_SIZE_MAX:
+        raise Wrong(f"ERR the name of a consumer has at most {NAME_SIZE_MAX} bytes here")
+    subscription.hear(consumer, now_ms)
+
+
+def names(queue: Queue | None) -> list[bytes]:
+    """Return what all such groups of a queue are called."""
+    if queue is None or queue.audience is None:
+        return []
+    return list(queue.audience.subscriptions)
+
+
+# -- entries -----------------------------------------------------------------------------------
+
+
+def is_there(delivery: Delivery) -> bool:
+    """Tell whether an entry that was given is still in the stream."""
+    job = delivery.job
+    return has_entry(job) and (
+        delivery.repeat is not None or abs_stamp(job.stamp) == delivery.stamp
+    )
+
+
+def write_delivery(call: Call, delivery: Delivery) -> None:
+    """Write an entry that was given; one that is gone has no fields."""
+    write_array(call.out, 2)
+    write_bulk(call.out, entry_text(delivery.stamp))
+    if not is_there(delivery):
+        write_nil_array(call.out, call.proto)
+        return
+    fields = entry_fields(delivery.job)
+    if delivery.repeat is not None:
+        fields += [b"retryGroup", delivery.repeat.subscription.name]
+    write_array(call.out, len(fields))
+    for value in fields:
+        write_bulk(call.out, value)
+
+
+# -- XGROUP ------------------------------------------------------------------------------------
+
+
+def is_known(call: Call, queue_name: str) -> bool:
+    """Tell whether the group that is to be made is there."""
+    return verbs.find(call.yard.queues.get(queue_name), call.arg(3)) is not None
+
+
+def create(call: Call, queue_name: str) -> None:
+    """Make the group."""
+    name = call.arg(3)
+    if not name or len(name) > NAME_SIZE_MAX:
+        raise Wrong(f"ERR the name of a consumer group has 1 to {NAME_SIZE_MAX} bytes here")
+    if b"\0" in name:
+        # It is part of keys, which have none.
+        raise Wrong("ERR the name of a consumer group has no zero byte here")
+    if len(names(call.yard.queues.get(queue_name))) >= SUBSCRIPTIONS_MAX:
+        raise Wrong(f"ERR a stream has at most {SUBSCRIPTIONS_MAX} consumer groups here")
+    cursor = _cursor(call)
+    verbs.subscribe(call.yard, open_queue(call.yard, queue_name), name, cursor)
+    call.door.promoter.look_after(queue_name)
+
+
+def _cursor(call: Call) -> i64:
+    start = call.arg(4)
+    return call.yard.last_stamp if start == b"$" else entry_id(start)
+
+
+def xgroup(call: Call, queue: Queue | None) -> None:
+    """Change a group that is there."""
+    name = call.arg(3)
+    if call.is_word(1, b"DESTROY") and call.count() == 4:
+        subscription = verbs.find(queue, name)
+        if queue is not None and subscription is not None:
+            verbs.unsubscribe(call.yard, queue, subscription)
+        write_integer(call.out, 0 if subscription is None else 1)
+        return
+    subscription = found(queue, name)
+    assert queue is not None
+    if call.is_word(1, b"SETID") and call.count() in (5, 7):
+        verbs.move_to(call.yard, queue, subscription, _cursor(call))
+        write_ok(call.out)
+    elif call.is_word(1, b"CREATECONSUMER") and call.count() == 5:
+        is_new = call.arg(4) not in subscription.consumers
+        hear(subscription, call.arg(4), call.now_ms)
+        write_integer(call.out, 1 if is_new else 0)
+    elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
+        count = verbs.drop_consumer(call.yard, queue, subscription, call.arg(4), call.now_ms)
+        write_integer(call.out, count)
+    else:
+        raise unknown_subcommand("XGROUP", call.command.text(1))
+
+
+# -- XACK, XPENDING ----------------------------------------------------------------------------
+
+
+def acknowledged(call: Call, queue: Queue | None, stamps: list[i64]) -> int:
+    """Let entries be over for a group; return how many it had."""
+    subscription = verbs.find(queue, call.arg(2))
+    if queue is None or subscription is None:
+        return 0
+    return verbs.acknowledge(call.yard, queue, subscription, stamps)
+
+
+def idle_ms(delivery: Delivery, now_ms: i64) -> i64:
+    """Return how long nothing was heard of an entry."""
+    return max(now_ms - delivery.at_ms, 0)
+
+
+def _deliveries(call: Call, subscription: Subscription) -> list[Delivery]:
+    """Return all that a group was given and is not over, the oldest entry first."""
+    found = subscription.deliveries()
+    call.session.work_ns += DELIVERY_NS * len(found)
+    return found
+
+
+def xpending(call: Call, queue: Queue | None) -> None:
+    """Tell who was given how many entries, or which ones."""
+    subscription = found(queue, call.arg(2))
+    if call.count() == 3:
+        _summary(call, subscription)
+        return
+    asked = Pending(call)
+    chosen = [
+        delivery
+        for delivery in _deliveries(call, subscription)
+        if asked.low <= delivery.stamp <= asked.high
+        and idle_ms(delivery, call.now_ms) >= asked.least_ms
+        and asked.consumer in (b"", delivery.consumer)
+    ][: int(asked.count)]
+    write_array(call.out, len(chosen))
+    for delivery in chosen:
+        write_array(call.out, 4)
+        write_bulk(call.out, entry_text(delivery.stamp))
+        write_bulk(call.out, delivery.consumer)
+        write_integer(call.out, idle_ms(delivery, call.now_ms))
+        write_integer(call.out, delivery.count)
+
+
+def _summary(call: Call, subscription: Subscription) -> None:
+    deliveries = _deliveries(call, subscription)
+    write_array(call.out, 4)
+    write_integer(call.out, len(deliveries))
+    if not deliveries:
+        write_nil(call.out, call.proto)
+        write_nil(call.out, call.proto)
+        write_nil_array(call.out, call.proto)
+        return
+    write_bulk(call.out, entry_text(deliveries[0].stamp))
+    write_bulk(call.out, entry_text(deliveries[-1].stamp))
+    held = _held(deliveries)
+    write_array(call.out, len(held))
+    for name in sorted(held):
+        write_array(call.out, 2)
+        write_bulk(call.out, name)
+        write_bulk(call.out, str(held[name]).encode())
+
+
+def _held(deliveries: list[Delivery]) -> dict[bytes, int]:
+    held: dict[bytes, int] = {}
+    for delivery in deliveries:
+        held[delivery.consumer] = held.get(delivery.consumer, 0) + 1
+    return held
+
+
+# -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
+
+
+def xautoclaim(call: Call, queue: Queue | None) -> None:
+    """Hand over entries that somebody has had for long; what is gone is over."""
+    subscription = found(queue, call.arg(2))
+    assert queue is not None
+    asked = AutoClaim(call)
+    hear(subscription, asked.consumer, call.now_ms)
+    claimed: list[Delivery] = []
+    gone: list[i64] = []
+    cursor = b"0-0"
+    for delivery in _deliveries(call, subscription):
+        if delivery.stamp < asked.low or idle_ms(delivery, call.now_ms) < asked.least_ms:
+            continue
+        if len(claimed) + len(gone) == asked.count:
+            cursor = entry_text(delivery.stamp)
+            break
+        if not is_there(delivery):
+            gone.append(delivery.stamp)
+            continue
+        verbs.hand_to(delivery, asked.consumer, call.now_ms)
+        if asked.is_short:
+            delivery.count -= 1
+        claimed.append(delivery)
+    verbs.acknowledge(call.yard, queue, subscription, gone)
+    write_array(call.out, 3)
+    write_bulk(call.out, cursor)
+    _write_claimed(call, claimed, is_short=asked.is_short)
+    write_array(call.out, len(gone))
+    for stamp in gone:
+        write_bulk(call.out, entry_text(stamp))
+
+
+def xclaim(call: Call, queue: Queue | None) -> None:
+    """Hand over some entries; what is gone is over."""
+    subscription = found(queue, call.arg(2))
+    assert queue is not None
+    asked = Claim(call)
+    hear(subscription, asked.consumer, call.now_ms)
+    claimed: list[Delivery] = []
+    gone: list[i64] = []
+    for stamp in asked.stamps:
+        delivery = subscription.find(stamp)
+        if delivery is None or idle_ms(delivery, call.now_ms) < asked.least_ms:
+            continue
+        if not is_there(delivery):
+            gone.append(stamp)
+            continue
+        verbs.hand_to(delivery, asked.consumer, call.now_ms)
+        if asked.is_short:
+            delivery.count -= 1
+        if asked.times >= 0:
+            delivery.count = asked.times
+        if asked.idle_ms >= 0:
+            delivery.at_ms = call.now_ms - asked.idle_ms
+        claimed.append(delivery)
+    verbs.acknowledge(call.yard, queue, subscription, gone)
+    _write_claimed(call, claimed, is_short=asked.is_short)
+
+
+def _write_claimed(call: Call, claimed: list[Delivery], *, is_short: bool) -> None:
+    write_array(call.out, len(claimed))
+    for delivery in claimed:
+        if is_short:
+            write_bulk(call.out, entry_text(delivery.stamp))
+        else:
+            write_delivery(call, delivery)
+
+
+# -- XINFO -------------------------------------------------------------------------------------
+
+
+def info_groups(call: Call, queue: Queue) -> None:
+    """Tell of all such groups, one after the other."""
+    for name in names(queue):
+        subscription = found(queue, name)
+        write_map(call.out, 6, call.proto)
+        write_bulk(call.out, b"name")
+        write_bulk(call.out, name)
+        write_bulk(call.out, b"consumers")
+        write_integer(call.out, len(subscription.consumers))
+        write_bulk(call.out, b"pending")
+        write_integer(call.out, subscription.pending_count())
+        write_bulk(call.out, b"last-delivered-id")
+        write_bulk(call.out, entry_text(subscription.cursor))
+        write_bulk(call.out, b"entries-read")
+        write_nil(call.out, call.proto)
+        write_bulk(call.out, b"lag")
+        write_integer(call.out, verbs.lag(queue, subscription))
+
+
+def info_consumers(call: Call, queue: Queue | None) -> None:
+    """Tell of the consumers of a group."""
+    subscription = found(queue, call.arg(3))
+    held = _held(_deliveries(call, subscription))
+    consumers = sorted(subscription.consumers)
+    write_array(call.out, len(consumers))
+    for name in consumers:
+        idle = max(int(call.now_ms) - subscription.consumers[name], 0)
+        write_map(call.out, 4, call.proto)
+        write_bulk(call.out, b"name")
+        write_bulk(call.out, name)
+        write_bulk(call.out, b"pending")
+        write_integer(call.out, held.get(name, 0))
+        write_bulk(call.out, b"idle")
+        write_integer(call.out, idle)
+        write_bulk(call.out, b"inactive")
+        write_integer(call.out, idle)

@@ -1,0 +1,1 @@
+"""The yard as keys of a Redis database."""

@@ -1,0 +1,1 @@
+"""What each key shows, worked out from jobs when it is read."""

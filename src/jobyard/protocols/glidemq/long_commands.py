@@ -1,0 +1,224 @@
+"""Commands whose work, or whose answer, does not fit into one turn.
+
+The work is a task of the yard. The answer of many parts is made in pieces as it leaves: a portion,
+and the next once the peer has read that one. Meanwhile the connection runs nothing else, so its
+answers keep their order. Commands of a transaction must be done at once: what is too much for that
+is refused before anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from jobyard.engine.state.tasks import Starter, Task
+from jobyard.model.limits import NEVER_MS
+from jobyard.protocols.glidemq.call import Blocked, Call
+from jobyard.protocols.glidemq.errors import TOO_LONG, Wrong
+
+if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
+    from jobyard.protocols.glidemq.keyspace.key import Keyed
+    from jobyard.protocols.glidemq.session import GlidemqSession
+
+# Answers of so few parts are written at once.
+FEW: Final = 128
+# Bytes of a portion, more or less.
+PORTION_SIZE: Final = 256 << 10
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Pieces:
+    """An answer of many parts; a subclass writes one."""
+
+    def __init__(self, count: i64) -> None:
+        self.count: i64 = count
+        self.at: i64 = 0
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write what comes before the parts."""
+        raise NotImplementedError
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one part."""
+        raise NotImplementedError
+
+    def write_some(self, out: BytesWriter, most: i64) -> i64:
+        """Write up to `most` parts, fewer if they are long; return how many."""
+        if self.at == 0:
+            self.write_head(out)
+        start: i64 = len(out)
+        done: i64 = 0
+        while self.at < self.count and done < most and len(out) - start < PORTION_SIZE:
+            self.write_part(out, self.at)
+            self.at += 1
+            done += 1
+        return done
+
+    def write_all(self, out: BytesWriter) -> None:
+        """Write all parts."""
+        self.write_head(out)
+        for at in range(self.count):
+            self.write_part(out, at)
+
+
+@final
+class Portion(Task):
+    """Writes the next portion of an answer."""
+
+    def __init__(self, session: GlidemqSession, pieces: Pieces) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._session = session
+        self._pieces = pieces
+        self._start: i64 = len(session.out)
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Write some parts, until all are written or the portion is large enough."""
+        done = self._pieces.write_some(self._session.out, most)
+        if len(self._session.out) - self._start >= PORTION_SIZE:
+            # It has to leave first.
+            return min(done, most - 1)
+        return done
+
+
+Tell = Callable[[], Pieces | None]
+
+
+@final
+class Long(Blocked, Starter):
+    """A command whose work or answer goes on over turns."""
+
+    def __init__(self, call: Call, task: Task | None, tell: Tell | None) -> None:
+        self._session = call.session
+        self._task = task
+        self._tell = tell
+        self.pieces: Pieces | None = None
+        self._refusal: Exception | None = None
+        self._is_muted: bool = False
+
+    def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
+        """Take note that its work, or a portion of its answer, is done."""
+        session = self._session
+        self._task = None
+        self._refusal = refusal
+        session.await_synced(task.raised)
+        if self.pieces is not None:
+            self._portion_written()
+        session.peer.stirred()
+
+    def try_again(self, now_ms: i64) -> bool:
+        """Answer once the work is done; True when the whole answer is written."""
+        if self._task is not None:
+            return False
+        if self._refusal is not None:
+            refusal = self._refusal
+            self._refusal = None
+            raise refusal
+        tell = self._tell
+        if tell is not None:
+            self._tell = None
+            self.pieces = tell()
+            self._written()
+        pieces = self.pieces
+        if pieces is None or pieces.at >= pieces.count > 0 or self._is_muted:
+            self._session.is_stalled = False
+            return True
+        portion = Portion(self._session, pieces)
+        # The one before has left; this one waits for its turn.
+        self._session.is_stalled = False
+        if not self._session.door.yard.tasks.begin(portion, self, now_ms):
+            self._task = portion
+            return False
+        self._portion_written()
+        return pieces.at >= pieces.count
+
+    def _portion_written(self) -> None:
+        pieces = self.pieces
+        assert pieces is not None
+        self._written()
+        # The next comes when this has left.
+        self._session.is_stalled = pieces.at < pieces.count
+
+    def _written(self) -> None:
+        if self._is_muted:
+            self._session.unwrite(0)
+
+    def give_up(self) -> None:
+        """Wait on: its answer comes by itself."""
+
+    def may_give_up(self) -> bool:
+        """Tell that it does not wait for anything that may not come."""
+        return False
+
+    def mute(self) -> None:
+        """Answer nothing."""
+        self._is_muted = True
+
+    def leave(self) -> None:
+        """Let the work go on for nobody."""
+        if self._task is not None:
+            self._session.door.yard.tasks.leave(self._task)
+            self._task = None
+
+
+def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
+    """Do the work of a command, then let it answer; `units` is about what its changes take."""
+    session = call.session
+    left = session.units_left
+    if left >= 0:
+        session.units_left = left - _do_at_once(task, units, left, call.now_ms)
+        pieces = tell()
+        if pieces is not None:
+            pour(call, pieces)
+        return
+    long = Long(call, task, tell)
+    if not call.yard.tasks.begin(task, long, call.now_ms):
+        session.block(long, NEVER_MS)
+        return
+    pieces = tell()
+    if pieces is not None:
+        pour(call, pieces)
+
+
+def when_up_to_date(call: Call, keys: list[Keyed], run: Callable[[], None]) -> None:
+    """Run what looks entries up, once they are in order."""
+    for key in keys:
+        work = key.upkeep()
+        if work is not None:
+            begin(call, work, lambda: when_up_to_date(call, keys, run))
+            return
+    run()
+
+
+def _do_at_once(task: Task, units: i64, left: i64, now_ms: i64) -> i64:
+    """Do all of a task; refuse what is too much while nothing has changed."""
+    if units > left:
+        raise Wrong(TOO_LONG)
+    most: i64 = left + 1
+    done = task.step(most, now_ms)
+    is_over = done < most
+    if task.is_reading and not is_over:
+        task.abandon()
+        raise Wrong(TOO_LONG)
+    while not is_over:
+        is_over = task.step(most, now_ms) < most
+    return min(max(done, units), left)
+
+
+def pour(call: Call, pieces: Pieces) -> None:
+    """Answer with parts, of which there may be many."""
+    session = call.session
+    if 0 <= session.units_left < pieces.count:
+        raise Wrong(TOO_LONG)
+    if session.units_left >= 0 or pieces.count <= FEW:
+        session.units_left -= pieces.count if session.units_left >= 0 else 0
+        pieces.write_all(call.out)
+        return
+    long = Long(call, None, None)
+    long.pieces = pieces
+    if not long.try_again(call.now_ms):
+        session.block(long, NEVER_MS)

@@ -1,0 +1,129 @@
+"""Commands with very many arguments: gone through in slices, as all long work is.
+
+What is wrong with an argument is found before anything changes, in a first pass over all of them.
+Commands that must be all or nothing for others take no more arguments than one turn has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.state.tasks import Task
+from jobyard.protocols.glidemq.errors import Wrong
+from jobyard.protocols.glidemq.long_commands import Pieces, begin
+from jobyard.wire.resp.write import write_array, write_bulk, write_integer, write_nil
+
+if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
+    from jobyard.protocols.glidemq.call import Call
+
+# So few are gone through at once, whatever else a turn has done.
+FEW_ARGUMENTS: Final = 128
+# What it takes to look a key up.
+LOOK_UNITS: Final = 4
+# Arguments of a command that cannot be cut.
+WHOLE_MAX: Final = 5000
+# Streams that one command reads, each with its key and an id, and some words.
+STREAMS_MAX: Final = 500
+STREAM_ARGUMENTS_MAX: Final = 2 * STREAMS_MAX + 12
+# Entries that one XCLAIM names, among other words.
+CLAIMS_MAX: Final = 1000
+CLAIM_ARGUMENTS_MAX: Final = CLAIMS_MAX + 16
+
+# Does what is to be done to those from one up to before another; returns how many count.
+Act = Callable[[int, int], int]
+# Answers, given how many counted.
+TellCount = Callable[[int], Pieces | None]
+
+
+@final
+class Each(Task):
+    """Does something to each of many arguments, in their order."""
+
+    def __init__(self, call: Call, count: i64, act: Act, units: i64, *, is_reading: bool) -> None:
+        super().__init__()
+        self.is_reading = is_reading
+        self._call = call
+        self._size: i64 = count
+        self._act: Act = act
+        self._units: i64 = units
+        self._at: i64 = 0
+        self.count: i64 = 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Do some."""
+        # What is done in a later turn is done then.
+        self._call.now_ms = now_ms
+        some = min(most // self._units + 1, self._size - self._at)
+        if some > 0:
+            self.count += self._act(int(self._at), int(self._at + some))
+        self._at += some
+        done = some * self._units
+        return min(done, most - 1) if self._at >= self._size else max(done, most)
+
+
+def for_each(
+    call: Call, count: i64, act: Act, tell: TellCount, units: i64 = 1, *, is_reading: bool = False
+) -> None:
+    """Do something to each of `count` arguments, then answer."""
+    if count <= FEW_ARGUMENTS:
+        pieces = tell(act(0, int(count)))
+        if pieces is not None:
+            pieces.write_all(call.out)
+        return
+    each = Each(call, count, act, units, is_reading=is_reading)
+    begin(call, each, lambda: tell(int(each.count)), count * units)
+
+
+def tell_count(call: Call, count: int) -> None:
+    """Answer with how many there were."""
+    write_integer(call.out, count)
+
+
+def check_whole(call: Call) -> None:
+    """Refuse more arguments than can be all or nothing."""
+    if call.count() > WHOLE_MAX:
+        name = call.command.text(0).upper()
+        raise Wrong(
+            f"ERR {name} takes at most {WHOLE_MAX} arguments here, because it is done as a whole: "
+            "send several"
+        )
+
+
+def check_streams(call: Call) -> None:
+    """Refuse to read more streams at once than a turn has room for."""
+    if call.count() > STREAM_ARGUMENTS_MAX:
+        raise Wrong(f"ERR at most {STREAMS_MAX} streams are read at once here")
+
+
+def check_claims(call: Call) -> None:
+    """Refuse to hand over more entries at once than are read at once."""
+    if call.count() > CLAIM_ARGUMENTS_MAX:
+        raise Wrong(f"ERR at most {CLAIMS_MAX} entries are claimed at once here")
+
+
+@final
+class Values(Pieces):
+    """Values, some of which are not there."""
+
+    def __init__(self, values: list[bytes | None], proto: i64) -> None:
+        super().__init__(len(values))
+        self._values = values
+        self._proto: i64 = proto
+
+    def write_head(self, out: BytesWriter) -> None:
+        """Write how many there are."""
+        write_array(out, self.count)
+
+    def write_part(self, out: BytesWriter, at: i64) -> None:
+        """Write one, and let it go."""
+        value = self._values[at]
+        if value is None:
+            write_nil(out, self._proto)
+        else:
+            write_bulk(out, value)
+            self._values[at] = None

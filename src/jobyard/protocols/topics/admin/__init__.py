@@ -1,0 +1,1 @@
+"""Topics, routers and health."""

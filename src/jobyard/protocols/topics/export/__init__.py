@@ -1,0 +1,1 @@
+"""Topics as Arrow, CSV or JSON lines."""

@@ -1,0 +1,110 @@
+"""Finds the topic a call names, be it a log or a queue, and makes it where a call may."""
+
+from mypy_extensions import i64
+
+from jobyard.engine.logs import logs
+from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics import topic_setup
+from jobyard.model.queue import Queue
+from jobyard.model.topic.config import BARRED, LOG, QUEUE, BadConfig, TopicConfig, read_config
+from jobyard.model.topic.log import LogTopic
+from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.topics.api import check_name
+from jobyard.protocols.topics.body import invalid
+from jobyard.protocols.topics.names import EVENTS, check_read_name, check_topic_name
+from jobyard.protocols.topics.records.events import is_events
+
+
+def no_topic(name: str) -> HttpRefused:
+    """Return the refusal of a call about a topic that is not there."""
+    return HttpRefused(404, "topic_not_found", f"there is no topic {name}; a PUT makes it")
+
+
+def is_topic(queue: Queue) -> bool:
+    """Tell whether a queue is there for topics: made here, or with a job at any time.
+
+    One that a client of another door only looks at is in nobody's way.
+    """
+    config = queue.config
+    return (config is not None and config is not BARRED) or queue.next_seq > 1
+
+
+def find_queue(yard: Yard, name: str) -> Queue | None:
+    """Return the queue of that name, if it is there for topics."""
+    queue = yard.queues.get(name)
+    return queue if queue is not None and is_topic(queue) else None
+
+
+def queue_of(yard: Yard, name: str) -> Queue:
+    """Return the queue a call is about."""
+    if name == EVENTS and not is_events(yard, name):
+        raise no_topic(name)
+    check_read_name(name)
+    if name == EVENTS or name in yard.logs:
+        raise HttpRefused(409, "not_a_queue", f"{name} is a log")
+    queue = find_queue(yard, name)
+    if queue is None:
+        raise no_topic(name)
+    return queue
+
+
+def log_of(yard: Yard, name: str) -> LogTopic:
+    """Return the log a call is about."""
+    check_topic_name(name)
+    log = yard.logs.get(name)
+    if log is not None:
+        return log
+    if find_queue(yard, name) is not None:
+        raise HttpRefused(409, "not_a_log", f"{name} is a queue")
+    raise no_topic(name)
+
+
+def incarnation_of(log: LogTopic) -> str:
+    """Return what tells a log from others of its name; too long for a number in JavaScript."""
+    return str(int(log.incarnation))
+
+
+def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfig:
+    """Return the configuration that a caller describes, and may set, for a topic."""
+    try:
+        config = read_config(given)
+    except BadConfig as bad:
+        raise invalid(str(bad)) from None
+    letters = config.dead_letter
+    if letters == name:
+        raise invalid("dead_letter must be another topic")
+    if letters is not None:
+        check_name(call, letters)
+    return config
+
+
+def check_letters(yard: Yard, config: TopicConfig) -> None:
+    """Refuse a configuration that sends dead letters to a queue."""
+    letters = config.dead_letter
+    if letters is None or config.type != QUEUE or find_queue(yard, letters) is None:
+        return
+    # Its jobs would come back for ever, and nobody would know why.
+    message = f"{letters} is a queue, and dead letters go to a log"
+    detail: dict[str, object] = {"reason": "dead_letter_queue"}
+    raise HttpRefused(409, "topic_exists_incompatible", message, detail)
+
+
+def make_topic(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> None:
+    """Make a topic that is not there."""
+    if config.type == LOG:
+        logs.open_log(yard, name, config, now_ms)
+    else:
+        topic_setup.open_topic_queue(yard, name, config, now_ms)
+
+
+def drop_topic(yard: Yard, name: str, now_ms: i64) -> bool:
+    """Remove a topic with all it holds; tell whether there was one."""
+    log = yard.logs.get(name)
+    if log is not None:
+        logs.drop_log(yard, log, now_ms)
+        return True
+    queue = find_queue(yard, name)
+    if queue is None:
+        return False
+    topic_setup.drop_topic_queue(yard, queue, now_ms)
+    return True

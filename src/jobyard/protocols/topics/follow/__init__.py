@@ -1,0 +1,1 @@
+"""Readers that stay: watches and WebSocket connections."""

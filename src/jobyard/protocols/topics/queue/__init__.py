@@ -1,0 +1,1 @@
+"""Topics as queues: claim, acknowledge, extend."""

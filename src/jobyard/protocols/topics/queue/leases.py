@@ -1,0 +1,345 @@
+"""Claiming jobs of a queue, and ending, returning or prolonging what was claimed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.finish import hand_over, untake
+from jobyard.engine.jobs.queues import drop_watch, hold_watch
+from jobyard.engine.jobs.take import cancel_wait, wait
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.topics import topic_queue
+from jobyard.engine.topics.claim_window import Bid, Claimant, join_cohort, leave_cohort
+from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import NOBODY, Holder, Lease, Queue, Terms, Waiter
+from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
+from jobyard.model.topic.log import TopicFull, WriteTooLarge
+from jobyard.protocols.http.call import Call, HttpRefused, Pending, Regret
+from jobyard.protocols.topics.answers import begin, finish, put_int
+from jobyard.protocols.topics.body import array, invalid, read_body, text, whole
+from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
+from jobyard.protocols.topics.limits import hold_wait
+from jobyard.protocols.topics.records.jobs import write_lease
+from jobyard.protocols.topics.records.writes import NODE_MAX, queue_full, too_large
+from jobyard.wire.json.read import JsonFields, integer_at
+from jobyard.wire.json.write import write_int
+from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
+
+if TYPE_CHECKING:
+    from librt.strings import BytesWriter
+
+    from jobyard.protocols.topics.door import TopicsDoor
+
+CLAIM_MAX: Final = 1000
+SEQS_MAX: Final = 1000
+DELAY_MS_MAX: Final = 86_400_000
+WAIT_MS_MAX: Final = 30_000
+
+
+def claim(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/claim."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node = _node(fields)
+    most = max(1, min(whole(fields, b"max", 1), CLAIM_MAX))
+    lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
+    wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
+    if config_of(queue).claim_jitter_ms > 0:
+        hold_wait(door, call)
+        terms = topic_queue.terms_of(queue, node, lease_ms)
+        _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
+        return
+    yard = door.yard
+    book = topic_queue.node_book(yard, node)
+    taken = topic_queue.claim(yard, queue, node, most, lease_ms, book, call.now_ms)
+    if not taken and wait_ms > 0:
+        hold_wait(door, call)
+        _Wait(door, call, queue, node, most, lease_ms, call.now_ms + wait_ms)
+        return
+    answer_claim(door, call, queue, taken)
+
+
+@final
+class _Share(Alarm, Claimant, Pending):
+    """A claim that is served together with those that come soon after it."""
+
+    def __init__(
+        self, door: TopicsDoor, call: Call, queue: Queue, terms: Terms, most: i64, until_ms: i64
+    ) -> None:
+        super().__init__(door.yard.new_number(), until_ms, 0)
+        self._door = door
+        self._call = call
+        self._queue = queue
+        self._bid = Bid(terms, most, until_ms, self)
+        join_cohort(door.yard, queue, self._bid, call.now_ms)
+        if until_ms > call.now_ms:
+            door.yard.arm(self, until_ms)
+        call.wait(self)
+
+    def served(self, bid: Bid, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
+        """Answer with the share."""
+        self._door.yard.disarm(self)
+        answer_claim(self._door, self._call, self._queue, leases)
+
+    def queue_lost(self, bid: Bid) -> None:  # noqa: ARG002  there is only one
+        """Answer that nothing will come."""
+        self._door.yard.disarm(self)
+        self._call.answer_refusal(no_topic(self._queue.name))
+
+    def ring(self, now_ms: i64) -> None:
+        """Answer that nothing came, unless shares are about to be dealt."""
+        if not self._bid.is_dealt_soon():
+            self.hurry(now_ms)
+
+    def hurry(self, now_ms: i64) -> None:
+        """Answer that there was nothing so far."""
+        self.gone(now_ms)
+        answer_claim(self._door, self._call, self._queue, [])
+
+    def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Want nothing any more."""
+        self._door.yard.disarm(self)
+        leave_cohort(self._bid)
+
+    def drained(self, now_ms: i64) -> None:
+        """Nothing was sent yet."""
+
+
+@final
+class _Wait(Holder, Pending):
+    """A node that waits for a job to claim. What it is given outlives the connection."""
+
+    def __init__(
+        self,
+        door: TopicsDoor,
+        call: Call,
+        queue: Queue,
+        node: str,
+        most: i64,
+        lease_ms: i64,
+        until_ms: i64,
+    ) -> None:
+        self._door = door
+        self._call = call
+        self._queue = queue
+        self._node = node
+        self._most: i64 = most
+        self._lease_ms: i64 = lease_ms
+        yard = door.yard
+        self._book = yard.new_book(self)
+        hold_watch(queue)
+        terms = topic_queue.terms_of(queue, node, lease_ms)
+        self._waiter: Waiter = wait(yard, [queue], self._book, terms, until_ms, NEVER_MS)
+        call.wait(self)
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
+        """Answer with the job that came, and with others that came along."""
+        yard = self._door.yard
+        # From here on the node holds it, and nothing of this call is kept for as long.
+        book = topic_queue.node_book(yard, self._node)
+        hand_over(yard, lease, book)
+        yard.disarm(self._book)
+        taken = [lease]
+        if self._most > 1:
+            most = self._most - 1
+            now_ms = lease.started_ms
+            taken += topic_queue.claim(
+                yard, self._queue, self._node, most, self._lease_ms, book, now_ms
+            )
+        self._answer(topic_queue.by_seq(taken))
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
+        """Answer that nothing came, or that nothing will: the topic was removed."""
+        yard = self._door.yard
+        name = self._queue.name
+        if find_queue(yard, name) is self._queue:
+            self._answer([])
+        else:
+            self._call.answer_refusal(no_topic(name))
+            self._leave()
+
+    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Answer that nothing came so far."""
+        cancel_wait(self._door.yard, self._waiter)
+        self._answer([])
+
+    def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Wait no more."""
+        cancel_wait(self._door.yard, self._waiter)
+        self._leave()
+
+    def drained(self, now_ms: i64) -> None:
+        """Nothing was sent yet."""
+
+    def _answer(self, taken: list[Lease]) -> None:
+        answer_claim(self._door, self._call, self._queue, taken)
+        self._leave()
+
+    def _leave(self) -> None:
+        drop_watch(self._door.yard, self._queue)
+        self._book.holder = NOBODY
+
+
+def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease]) -> None:
+    """Answer with the jobs that were leased."""
+    out = begin(queue.name)
+    out.write(b',"claimed":[')
+    for at, lease in enumerate(taken):
+        out.write(b"," if at > 0 else b"")
+        out.write(b"{")
+        write_lease(out, door, lease)
+        out.write(b"}")
+        call.await_batch(lease.job.batch, is_synced=queue.is_synced)
+    put_int(out, b'],"count":', len(taken))
+    put_int(out, b',"ready":', topic_queue.counts(queue).ready)
+    if taken:
+        call.session.regret = _Claimed(door, taken)
+    finish(call, out, is_claim=True)
+
+
+@final
+class _Claimed(Regret):
+    """Jobs of which a node is told by an answer."""
+
+    def __init__(self, door: TopicsDoor, leases: list[Lease]) -> None:
+        self._door = door
+        self._leases = leases
+
+    def lost(self, now_ms: i64) -> None:
+        """Give them back."""
+        untake(self._door.yard, self._leases, now_ms)
+
+
+def ack(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/ack."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node, seqs, names = _leases(fields)
+    ended = topic_queue.ack(door.yard, queue, node, seqs, names, call.now_ms)
+    _answer_ended(call, queue, b',"acked":', ended)
+
+
+def nack(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/nack."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node, seqs, names = _leases(fields)
+    delay_ms = whole(fields, b"delay_ms", -1)
+    if delay_ms > DELAY_MS_MAX:
+        raise invalid(f"delay_ms must be at most {DELAY_MS_MAX}")
+    ended = topic_queue.nack(door.yard, queue, node, seqs, names, delay_ms, call.now_ms)
+    _answer_ended(call, queue, b',"nacked":', ended)
+
+
+def dead_letter(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/dead-letter."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node, seqs, names = _leases(fields)
+    ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms)
+    _answer_ended(call, queue, b',"dead_lettered":', ended)
+
+
+def extend(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/extend."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=False)
+    node, seqs, names = _leases(fields)
+    if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
+        raise invalid("lease_ms must be given")
+    lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
+    ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
+    out = begin(queue.name)
+    put_int(out, b',"extended":', ended.done)
+    _write_skipped(out, ended.skipped)
+    out.write(b',"deadlines":{')
+    is_first = True
+    for seq, until_ms in ended.deadlines.items():
+        out.write(b'"' if is_first else b',"')
+        write_int(out, i64(seq))
+        put_int(out, b'":', door.wall_ms(i64(until_ms)))
+        is_first = False
+    out.write(b"}")
+    # Who is told of a lease that is gone learns what ended it.
+    call.await_batch(max(ended.batch, door.yard.journal.appended), is_synced=queue.is_synced)
+    finish(call, out)
+
+
+def redrive(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/redrive."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=True)
+    most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
+    try:
+        count = topic_queue.redrive(door.yard, queue, most, call.now_ms)
+    except WriteTooLarge:
+        raise too_large() from None
+    except TopicFull:
+        raise queue_full(queue) from None
+    _answer_count(door, call, queue, b',"redriven":', count)
+
+
+def purge(door: TopicsDoor, call: Call) -> None:
+    """POST /v0/topics/{topic}/purge."""
+    queue = queue_of(door.yard, call.params[0])
+    fields = read_body(call, may_be_empty=True)
+    most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
+    count = topic_queue.purge(door.yard, queue, most, call.now_ms)
+    _answer_count(door, call, queue, b',"purged":', count)
+
+
+def _answer_count(door: TopicsDoor, call: Call, queue: Queue, key: bytes, count: i64) -> None:
+    out = begin(queue.name)
+    put_int(out, key, count)
+    call.await_batch(door.yard.journal.newest(), is_synced=queue.is_synced)
+    finish(call, out, is_synced=queue.is_synced)
+
+
+def _node(fields: JsonFields) -> str:
+    node = text(fields, b"node", NODE_MAX)
+    if not node:
+        raise invalid("node must be given")
+    return node
+
+
+def _leases(fields: JsonFields) -> tuple[str, list[int], list[str] | None]:
+    """Return who holds which jobs by which leases, as a caller says."""
+    node = _node(fields)
+    spans = array(fields, b"seqs", SEQS_MAX)
+    if len(spans) > SEQS_MAX:
+        raise HttpRefused(400, "batch_too_large", f"at most {SEQS_MAX} seqs in one call")
+    seqs: list[int] = []
+    for start, end in spans:
+        seq = integer_at(fields.data, start, end, -1)
+        if seq < 0:
+            raise invalid("seqs must be whole numbers")
+        seqs.append(int(seq))
+    if fields.kind(b"lease_ids") in (KIND_ABSENT, KIND_NIL):
+        return node, seqs, None
+    names = fields.texts(b"lease_ids")
+    if names is None or len(names) != len(seqs):
+        raise invalid("lease_ids must be as many texts as there are seqs")
+    return node, seqs, names
+
+
+def _answer_ended(call: Call, queue: Queue, key: bytes, ended: topic_queue.Ended) -> None:
+    out = begin(queue.name)
+    put_int(out, key, ended.done)
+    _write_skipped(out, ended.skipped)
+    counts = topic_queue.counts(queue)
+    put_int(out, b',"ready":', counts.ready)
+    put_int(out, b',"in_flight":', counts.in_flight)
+    is_synced = ended.done > 0 and queue.is_synced
+    call.await_batch(ended.batch, is_synced=is_synced)
+    finish(call, out, is_synced=is_synced)
+
+
+def _write_skipped(out: BytesWriter, skipped: list[int]) -> None:
+    out.write(b',"skipped":[')
+    for at, seq in enumerate(skipped):
+        out.write(b"," if at > 0 else b"")
+        write_int(out, i64(seq))
+    out.write(b"]")

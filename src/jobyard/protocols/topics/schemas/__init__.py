@@ -1,0 +1,1 @@
+"""What the OpenAPI document says of requests and answers."""

@@ -1,0 +1,87 @@
+"""`jobyard check` and `jobyard repair`: a data directory looked at while no server uses it.
+
+`check` reads everything, long bodies too, and changes nothing. What `repair` does is known to
+`engine/recovery/repair.py`; here its failures are told.
+"""
+
+from pathlib import Path
+from typing import Final, TextIO
+
+from jobyard.engine.recovery.losses import lost_bodies
+from jobyard.engine.recovery.repair import (
+    damaged_long_bodies,
+    read_back,
+    repair_storage,
+    segments_of,
+)
+from jobyard.errors import JournalDamaged, StorageFailed, StorageFull
+from jobyard.journal.recovery.scan import Recovery
+from jobyard.journal.storage import Storage
+from jobyard.server.disk import FileStorage
+from jobyard.server.loop import Clock
+
+EXIT_FAILED: Final = 1
+EXIT_DAMAGED: Final = 3
+
+
+def check(directory: Path, out: TextIO) -> int:
+    """Tell what is in a data directory and what is damaged; return 0 if nothing is."""
+    storage = FileStorage(directory, is_read_only=True)
+    try:
+        damage = _damage(storage, out)
+    except StorageFailed as error:
+        damage = [str(error)]
+    finally:
+        storage.close()
+    out.writelines(f"damaged: {line}\n" for line in damage)
+    if not damage:
+        out.write("everything can be read back\n")
+    return EXIT_DAMAGED if damage else 0
+
+
+def _damage(storage: Storage, out: TextIO) -> list[str]:
+    """Replay the journal as a start would, and tell what it holds."""
+    try:
+        yard, recovery, _ = read_back(storage, Clock().now_ms())
+    except JournalDamaged as error:
+        return [str(error)]
+    out.write(
+        f"{yard.jobs.count} jobs ({yard.ready_count} ready, {yard.delayed_count} delayed, "
+        f"{yard.dead_count} buried) in {len(yard.queues)} queues, "
+        f"{len(recovery.segments)} segments\n"
+    )
+    if yard.logs:
+        records_count = sum(log.count for log in yard.logs.values())
+        out.write(f"{records_count} records in {len(yard.logs)} logs\n")
+    if recovery.cut_bytes > 0:
+        out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
+    return _long_body_damage(storage, recovery) + lost_bodies(yard)
+
+
+def _long_body_damage(storage: Storage, recovery: Recovery) -> list[str]:
+    cut_names = [segment.name for segment in recovery.torn()]
+    return [
+        f"{segment.name} at offset {offset}: a long body is damaged"
+        for segment in segments_of(storage)
+        if segment.name not in cut_names
+        for offset in damaged_long_bodies(storage, segment)
+    ]
+
+
+def repair(directory: Path, out: TextIO) -> int:
+    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
+    storage = FileStorage(directory)
+    try:
+        is_repaired = repair_storage(storage, str(directory), Clock().now_ms(), out)
+    except StorageFull as error:
+        out.write(
+            f"not repaired: {directory} has no room for {error}; nothing is lost: "
+            f"make room and run repair again\n"
+        )
+    except StorageFailed as error:
+        out.write(f"not repaired: {error}; nothing is lost, and repair can be run again\n")
+    else:
+        return 0 if is_repaired else EXIT_DAMAGED
+    finally:
+        storage.close()
+    return EXIT_FAILED

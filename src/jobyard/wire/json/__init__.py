@@ -1,0 +1,1 @@
+"""JSON, read and written without objects for what nobody looks into."""

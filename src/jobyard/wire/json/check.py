@@ -1,0 +1,246 @@
+"""Checks a long JSON text, some of it at a time.
+
+What comes of it is what `json_read` says of a short one at once; how many values each array and
+object holds, which who writes MessagePack must know first; and where the long ones near the top
+end, so that nobody looks through them again.
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i32_le
+from mypy_extensions import i64, u8
+
+from jobyard.wire.json.scan import (
+    NUMBER_SIZE_MAX,
+    end_of,
+    escape_end,
+    plain_end,
+    scalar_end,
+    skip_blanks,
+)
+
+# How many parts a unit of work is, and how many bytes of blanks and texts.
+_PARTS_PER_UNIT: Final = 32
+BYTES_PER_UNIT: Final = 2048
+# The same of bytes that are only checked to be UTF-8.
+_UTF8_PER_UNIT: Final = 8192
+# Of a text or of blanks, gone through at once.
+WINDOW: Final = 64 << 10
+# Arrays and objects shorter than this are looked through again.
+LONG: Final = 4096
+# How far from the top ends are noted: data in a record in a list of records.
+_NOTED_DEPTH: Final = 4
+
+# What is due next.
+_TEXT: Final = 0
+_VALUE: Final = 1
+_KEY: Final = 2
+_COLON: Final = 3
+_BEHIND: Final = 4
+_DONE: Final = 5
+
+
+@final
+class JsonCheck:
+    """One JSON text on its way."""
+
+    def __init__(self, data: bytes, depth_max: i64) -> None:
+        self.data = data
+        self.is_bad: bool = False
+        self._end: i64 = len(data)
+        self._depth_max: i64 = depth_max
+        self._at: i64 = 0
+        self._state: i64 = _TEXT
+        # Whether a text has begun whose end has not come, and whether that is a key.
+        self._is_in_text: bool = False
+        self._is_key: bool = False
+        # How many values each array and object holds, as i32 in the order in which they begin.
+        self._counts = BytesWriter()
+        # Of those that are open: where they begin, where their count stands, how many values came,
+        # what closes them.
+        self._starts: list[i64] = []
+        self._places: list[i64] = []
+        self._values: list[i64] = []
+        self._closers = BytesWriter()
+        self._ends: dict[int, int] = {}
+
+    def is_done(self) -> bool:
+        """Tell whether all was checked, or something was bad."""
+        return self._state == _DONE
+
+    def take_counts(self) -> bytes:
+        """Return how many values each array and object holds, and forget it."""
+        counts = self._counts.getvalue()
+        self._counts = BytesWriter()
+        return counts
+
+    def after(self, at: i64) -> i64:
+        """Return where the value at `at` ends."""
+        known = self._ends.get(int(at))
+        return end_of(self.data, at, self._end, self._depth_max) if known is None else i64(known)
+
+    def go_on(self, most: i64) -> i64:
+        """Do up to about so many units; return how many."""
+        done: i64 = 0
+        while done < most and self._state != _DONE:
+            done += self._check_text() if self._state == _TEXT else self._check(most - done)
+        return done
+
+    def _refuse(self) -> None:
+        self.is_bad = True
+        self._state = _DONE
+
+    def _check_text(self) -> i64:
+        """Check that the next bytes are UTF-8."""
+        data = self.data
+        start = self._at
+        stop = min(start + WINDOW, self._end)
+        while self._at < stop < self._end and data[stop] & 0xC0 == 0x80:
+            stop -= 1
+        if stop == self._at and stop < self._end:
+            self._refuse()
+            return 1
+        piece = data[self._at : stop]
+        if not piece.isascii():
+            try:
+                piece.decode()
+            except UnicodeDecodeError:
+                self._refuse()
+                return 1
+        self._at = stop
+        if stop == self._end:
+            self._at = 0
+            self._state = _VALUE
+        return 1 + (stop - start) // _UTF8_PER_UNIT
+
+    def _check(self, most: i64) -> i64:
+        """Pass over some of it; return the units of work that this was."""
+        parts: i64 = 0
+        long: i64 = 0
+        while parts // _PARTS_PER_UNIT + long // BYTES_PER_UNIT < most:
+            parts += 1
+            start = self._at
+            if self._is_in_text:
+                if start == self._end:
+                    self._refuse()
+                else:
+                    parts += self._pass_text()
+            else:
+                self._at = skip_blanks(self.data, start, min(self._end, start + WINDOW))
+                if self._at == self._end:
+                    self.is_bad = self._state != _BEHIND or len(self._places) > 0
+                    self._state = _DONE
+                elif self._at - start < WINDOW:
+                    self._pass_one()
+            long += self._at - start
+            if self._state == _DONE:
+                break
+        return 1 + parts // _PARTS_PER_UNIT + long // BYTES_PER_UNIT
+
+    def _pass_one(self) -> None:
+        byte: i64 = self.data[self._at]
+        state = self._state
+        if state == _BEHIND:
+            self._pass_behind(byte)
+        elif state == _COLON:
+            self._at += 1
+            self._state = _VALUE
+            if byte != 58:
+                self._refuse()
+        elif byte == 34:
+            self._at += 1
+            self._is_in_text = True
+            self._is_key = state == _KEY
+        elif state == _KEY:
+            # An object may end where its first key could stand; behind a comma none may.
+            if byte == 125 and self._values[-1] == 0:
+                self._close()
+            else:
+                self._refuse()
+        elif byte in (123, 91):
+            self._open(byte)
+        elif byte == 93 and self._places and self._is_empty_array():
+            self._close()
+        else:
+            self._pass_scalar()
+
+    def _is_empty_array(self) -> bool:
+        return self._closers[len(self._closers) - 1] == 93 and self._values[-1] == 0
+
+    def _open(self, byte: i64) -> None:
+        if len(self._places) >= self._depth_max:
+            self._refuse()
+            return
+        self._starts.append(self._at)
+        self._places.append(len(self._counts))
+        self._values.append(0)
+        self._closers.append(u8(byte + 2))
+        write_i32_le(self._counts, 0)
+        self._at += 1
+        self._state = _KEY if byte == 123 else _VALUE
+
+    def _close(self) -> None:
+        start = self._starts.pop()
+        if self._at - start >= LONG and len(self._places) <= _NOTED_DEPTH:
+            self._ends[int(start)] = int(self._at + 1)
+        place = self._places.pop()
+        count = self._values.pop()
+        self._closers.truncate(len(self._closers) - 1)
+        counts = self._counts
+        counts[place] = u8(count & 0xFF)
+        counts[place + 1] = u8(count >> 8 & 0xFF)
+        counts[place + 2] = u8(count >> 16 & 0xFF)
+        counts[place + 3] = u8(count >> 24)
+        self._at += 1
+        self._state = _BEHIND
+
+    def _pass_behind(self, byte: i64) -> None:
+        """Pass what follows a value: a comma, or the end of what it is in."""
+        if not self._places:
+            self._refuse()
+            return
+        closer = self._closers[len(self._closers) - 1]
+        self._values[-1] += 1
+        if byte == closer:
+            self._close()
+        elif byte == 44:
+            self._at += 1
+            self._state = _KEY if closer == 125 else _VALUE
+        else:
+            self._refuse()
+
+    def _pass_scalar(self) -> None:
+        # Longer numbers are no numbers, and words are shorter.
+        stop = min(self._end, self._at + NUMBER_SIZE_MAX + 1)
+        after = scalar_end(self.data, self._at, stop)
+        if after < 0:
+            self._refuse()
+            return
+        self._at = after
+        self._state = _BEHIND
+
+    def _pass_text(self) -> i64:
+        """Pass over some of a text; return how many escapes were in it."""
+        escapes: i64 = 0
+        data = self.data
+        at = self._at
+        stop = min(self._end, at + WINDOW)
+        while at < stop:
+            at = plain_end(data, at, stop)
+            byte: i64 = data[at]
+            at += 1
+            if byte == 34:
+                self._is_in_text = False
+                self._state = _COLON if self._is_key else _BEHIND
+                break
+            if byte < 32:
+                self._refuse()
+                break
+            if byte == 92:
+                escapes += 1
+                at = escape_end(data, at, self._end)
+                if at < 0:
+                    self._refuse()
+                    return escapes
+        self._at = at
+        return escapes

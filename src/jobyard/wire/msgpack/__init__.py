@@ -1,0 +1,1 @@
+"""MessagePack, as bunqueue frames use it."""

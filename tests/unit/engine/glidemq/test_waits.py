@@ -1,0 +1,176 @@
+import pytest
+
+from jobyard import build
+from jobyard.engine.glidemq.add import id_of
+from jobyard.engine.glidemq.take import wait_stream
+from jobyard.engine.jobs.move import expire_ttl, remove
+from jobyard.engine.jobs.move import lay_aside as discard
+from jobyard.engine.jobs.queues import copy_settings, set_settings
+from jobyard.engine.jobs.take import cancel_wait, wait
+from jobyard.engine.state.yard import Yard
+from jobyard.model.job import Job
+from jobyard.model.limits import NEVER_MS
+from jobyard.model.queue import Book, Holder, Lease, Waiter
+from jobyard.model.throttle.ready_lists import STACK
+from jobyard.protocols.beanstalk.door import TERMS
+from tests.support.glides import GlideYard
+from tests.support.many_glides import drain
+from tests.support.yards import recount
+
+pytestmark = pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
+
+
+class Hands(Holder):
+    """Remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+        self.late = 0
+
+    def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002
+        self.jobs.append(id_of(lease.job))
+
+    def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
+        self.late += 1
+
+
+def hands_of(place: GlideYard) -> tuple[Hands, Book]:
+    hands = Hands()
+    return hands, place.site.yard.new_book(hands)
+
+
+def stream_waiter(place: GlideYard, book: Book, until_ms: int = NEVER_MS) -> Waiter:
+    yard = place.site.yard
+    return wait_stream(yard, [place.site.queue()], "w1", book, until_ms, place.now_ms)
+
+
+def test_who_waits_at_the_stream_is_given_the_next_job_there() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    stream_waiter(place, book)
+    place.add(is_lifo=True)
+    place.add(priority=1)
+    place.add(delay_ms=5)
+    assert hands.jobs == []
+    job = place.add()
+    assert hands.jobs == ["4"]
+    recount(place.site.yard)
+    # It is held by the consumer, not by the connection.
+    assert not book.leases.items
+    assert job.lease is not None
+    assert (job.lease.terms.label, job.lease.terms.is_list) == ("w1", False)
+
+
+def test_waiting_ends() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    stream_waiter(place, book, place.now_ms + 10)
+    place.tick(10)
+    assert hands.late == 1
+    place.add()
+    assert hands.jobs == []
+
+
+def test_promotion_serves_who_waits() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    stream_waiter(place, book)
+    place.add(delay_ms=5)
+    place.tick(5)
+    assert hands.jobs == []
+    place.promote()
+    assert hands.jobs == ["1"]
+
+
+def test_a_waiter_for_the_stream_hides_no_job_from_those_behind_it() -> None:
+    place = GlideYard()
+    site = place.site
+    first, first_book = hands_of(place)
+    second, second_book = hands_of(place)
+    third, third_book = hands_of(place)
+    stream_waiter(place, first_book)
+    wait(site.yard, [site.queue()], second_book, TERMS, NEVER_MS, NEVER_MS)
+    stream_waiter(place, third_book)
+    place.add(is_lifo=True)
+    assert (first.jobs, second.jobs, third.jobs) == ([], ["1"], [])
+    place.add(priority=1)
+    recount(site.yard)
+    place.add()
+    place.add()
+    assert (first.jobs, second.jobs, third.jobs) == (["3"], ["1"], ["4"])
+
+
+def test_a_lane_that_time_opens_serves_who_waits() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    for _ in range(2):
+        place.add(lane="a", concurrency=5, rate_max=1, rate_ms=100)
+    assert place.taken() == ["1"]
+    stream_waiter(place, book)
+    place.tick(99)
+    assert hands.jobs == []
+    place.tick(1)
+    assert hands.jobs == ["2"]
+
+
+def test_a_slot_that_is_freed_serves_who_waits() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    jobs = [place.add(lane="a") for _ in range(2)]
+    place.take()
+    waiter = stream_waiter(place, book)
+    place.complete(jobs[0])
+    assert hands.jobs == ["2"]
+    cancel_wait(place.site.yard, waiter)
+
+
+def test_a_paused_queue_gives_nothing() -> None:
+    place = GlideYard()
+    site = place.site
+    settings = copy_settings(site.queue())
+    settings.is_paused = True
+    set_settings(site.yard, site.queue(), settings, site.now_ms)
+    hands, book = hands_of(place)
+    for is_lifo in (False, True):
+        place.add(is_lifo=is_lifo)
+    assert (place.taken(), place.pop(STACK)) == ([], [])
+    stream_waiter(place, book)
+    settings = copy_settings(site.queue())
+    settings.is_paused = False
+    set_settings(site.yard, site.queue(), settings, site.now_ms)
+    assert hands.jobs == ["1"]
+
+
+def test_whatever_becomes_of_a_delayed_job_serves_who_waits_for_those_behind_it() -> None:
+    for act in (expire, remove, lay_aside):
+        place = GlideYard()
+        hands, book = hands_of(place)
+        late = place.add(lane="a", delay_ms=1000, ttl_ms=100)
+        place.add(lane="a")
+        stream_waiter(place, book)
+        act(place.site.yard, late, place.now_ms)
+        place.tick(0)
+        assert hands.jobs == ["2"]
+
+
+def test_draining_gives_nobody_a_job_that_goes() -> None:
+    place = GlideYard()
+    hands, book = hands_of(place)
+    for _ in range(3):
+        place.add(lane="a", concurrency=2, rate_max=1, rate_ms=50)
+    assert place.taken() == ["1"]
+    stream_waiter(place, book)
+    assert len(drain(place.site.yard, place.site.queue(), place.now_ms, with_delayed=True)) == 2
+    place.tick(50)
+    assert hands.jobs == []
+    assert place.states() == {"1": "active"}
+
+
+def expire(yard: Yard, job: Job, now_ms: int) -> None:
+    expire_ttl(yard, job, now_ms + 100)
+
+
+def lay_aside(yard: Yard, job: Job, now_ms: int) -> None:
+    discard(yard, job, "no", now_ms)

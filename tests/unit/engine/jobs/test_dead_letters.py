@@ -1,0 +1,289 @@
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from jobyard import build
+from jobyard.engine.jobs.dead_letters import letters_for, read_letter
+from jobyard.engine.jobs.finish import fail
+from jobyard.engine.jobs.move import lay_aside
+from jobyard.engine.jobs.take import take, take_job
+from jobyard.engine.logs.logs import open_log, read
+from jobyard.engine.topics import topic_queue
+from jobyard.errors import NotFound
+from jobyard.model.job import DEAD, DELAYED, GONE, READY
+from jobyard.model.topic.config import read_config
+from jobyard.model.topic.log import LogQuery, TopicFull, WriteTooLarge
+from tests.support.memory_storage import MemoryStorage
+from tests.support.topics import Topic, config, record
+from tests.support.yards import TOKEN_TERMS, recount
+
+POISON = config(max_deliveries=2, dead_letter="t.dlq", lease_ms=100)
+
+
+def letters(site: Topic) -> list[dict[str, object]]:
+    """Return the records of the log of dead letters."""
+    log = site.yard.logs.get("t.dlq")
+    if log is None:
+        return []
+    page = read(site.yard, log, LogQuery(0, 100, 1 << 20, include_tags=True), site.now_ms)
+    found: list[dict[str, object]] = json.loads(b"[" + b"".join(page.records) + b"]")
+    return found
+
+
+def wear_out(site: Topic, times: int = 2) -> None:
+    """Deliver the first job so often, and let every lease run out."""
+    for _ in range(times):
+        assert site.claimed(lease_ms=100) == [1]
+        site.tick(100)
+
+
+def test_a_job_that_was_delivered_too_often_becomes_a_letter_within_the_next_claim() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    site.produce(topic_queue.Record(b'{"a":1}', b'{"m": 2}', "tag", "node"), record(b"2"))
+    wear_out(site)
+    assert site.counts() == (2, 0, 0, 2)
+    assert site.claimed(most=9) == [2]
+    assert site.seqs() == [2]
+    (letter,) = letters(site)
+    assert letter["data"] == {"a": 1}
+    assert (letter["$tag"], letter["$node"]) == ("tag", "node")
+    assert letter["meta"] == {
+        "m": 2,
+        "$dead_letter_from": "t",
+        "$dead_letter_deliveries": "2",
+        "$dead_letter_src_seq": "1",
+    }
+    assert topic_queue.counts(site.t).dead_lettered == 1
+    recount(site.yard)
+
+
+def test_without_a_log_for_them_or_a_limit_jobs_are_delivered_for_ever() -> None:
+    for given in (config(max_deliveries=2), config(dead_letter="t.dlq")):
+        site = Topic(given=given)
+        site.write(b"1")
+        wear_out(site, 5)
+
+
+def test_a_queue_that_has_the_name_of_the_letters_keeps_them_out() -> None:
+    site = Topic(given=POISON)
+    site.queue("t.dlq").is_pinned = True
+    site.write(b"1")
+    wear_out(site, 5)
+
+
+@pytest.mark.skipif(
+    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
+)
+def test_a_waiting_stream_gets_the_next_job_instead() -> None:
+    site = Topic(given=POISON)
+    site.write(b"1")
+    wear_out(site)
+    _, inbox = site.stream()
+    assert inbox.seqs() == []
+    assert len(letters(site)) == 1
+    site.write(b"2")
+    assert inbox.seqs() == [2]
+
+
+def test_a_full_log_keeps_the_job_delayed_until_there_is_room() -> None:
+    site = Topic(given=POISON)
+    full = read_config({"cap_records": 1, "discard": "reject"})
+    log = open_log(site.yard, "t.dlq", full, site.now_ms)
+    site.write(b"1", b"2")
+    wear_out(site)
+    assert site.claimed(lease_ms=100) == [2]
+    assert len(letters(site)) == 1
+    site.tick(100)
+    assert site.claimed(lease_ms=100) == [2]
+    site.tick(100)
+    assert site.claim() == []
+    job = site.peek()[0]
+    assert (job.key, job.state, job.due_ms) == (2, DELAYED, site.now_ms + 1000)
+    site.tick(1000)
+    assert site.claim() == []
+    log.config = read_config({})
+    site.tick(1000)
+    assert site.claim() == []
+    assert len(letters(site)) == 2
+    assert site.seqs() == []
+
+
+def test_jobs_of_beanstalk_become_letters_and_those_of_bunqueue_do_not() -> None:
+    site = Topic(given=config(max_deliveries=1, dead_letter="t.dlq", lease_ms=100))
+    site.put(b"text", "t")
+    site.put(b"\xff", "t")
+    site.put(b'{"a" : 1}', "t")
+    site.enter(b"\xc0", "t")
+    for _ in range(2):
+        site.claim(most=9, lease_ms=100)
+        site.tick(100)
+    assert site.seqs() == [4]
+    assert [letter["data"] for letter in letters(site)] == ["text", {"$base64": "/w=="}, {"a": 1}]
+
+
+def test_a_job_that_another_door_gives_up_becomes_a_letter() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    site.write(b"1", b"2", b"3")
+    client = site.connect()
+    client.say(b"watch t\r\n")
+    client.say(b"reserve\r\n")
+    assert client.say(b"bury 1 0\r\n") == b"BURIED\r\n"
+    lease = take(site.yard, [site.t], site.book, TOKEN_TERMS, site.now_ms)
+    assert lease is not None
+    fail(site.yard, lease.job, "no", site.now_ms, is_final=True)
+    lay_aside(site.yard, site.peek()[0], "no", site.now_ms)
+    assert [letter["data"] for letter in letters(site)] == [1, 2, 3]
+    assert site.seqs() == []
+    recount(site.yard)
+
+
+def test_a_job_that_was_taken_too_often_cannot_be_taken_by_name() -> None:
+    site = Topic(given=POISON)
+    site.write(b"1")
+    wear_out(site)
+    with pytest.raises(NotFound):
+        take_job(site.yard, 1, site.book, TOKEN_TERMS, site.now_ms)
+    assert len(letters(site)) == 1
+
+
+def test_a_letter_stays_dead_where_the_log_cannot_be_written_to() -> None:
+    site = Topic(given=POISON)
+    open_log(site.yard, "t.dlq", read_config({"cap_bytes": 1, "discard": "reject"}), site.now_ms)
+    site.write(b"111")
+    client = site.connect()
+    client.say(b"watch t\r\n")
+    client.say(b"reserve\r\n")
+    job = site.peek()[0]
+    client.say(b"bury 1 0\r\n")
+    assert job.state == DEAD
+
+
+def test_letters_are_written_again_as_jobs_that_were_never_delivered() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    data = b'{"n":1.50,"t":"\\u00e9"}'
+    site.produce(topic_queue.Record(data, b'{"m":2}', 't"ag', "nöde"), record(b"2"), record(b"3"))
+    for _ in range(3):
+        site.claim(most=3, lease_ms=100)
+        site.tick(100)
+    log = site.yard.logs["t.dlq"]
+    assert letters_for(site.yard, log, "t", 9) == [1, 2, 3]
+    assert letters_for(site.yard, log, "other", 9) == []
+    assert topic_queue.redrive(site.yard, site.t, 2, site.now_ms) == 2
+    assert [letter["data"] for letter in letters(site)] == [3]
+    one, two = site.peek()
+    assert (one.key, one.body, one.deliveries, one.state) == (4, data, 0, READY)
+    remark = topic_queue.remark_of(one)
+    assert remark is not None
+    assert (remark.tag, remark.node, remark.meta) == ('t"ag', "nöde", b'{"m":2}')
+    assert (two.body, topic_queue.remark_of(two)) == (b"2", None)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 0
+    for _ in range(3):
+        site.claim(most=3, lease_ms=100)
+        site.tick(100)
+    assert len(letters(site)) == 3
+    recount(site.yard)
+
+
+def test_a_letter_larger_than_its_queue_holds_up_no_other() -> None:
+    site = Topic(given=POISON)
+    site.write(b'"' + b"x" * 300 + b'"', b"2")
+    for _ in range(3):
+        site.claim(most=3, lease_ms=100)
+        site.tick(100)
+    tight = config(dead_letter="t.dlq", cap_bytes=200)
+    topic_queue.set_queue_config(site.yard, site.t, tight, site.now_ms)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    with pytest.raises(WriteTooLarge):
+        topic_queue.redrive(site.yard, site.t, 9, site.now_ms)
+    assert len(letters(site)) == 1
+    recount(site.yard)
+
+
+def test_letters_stay_where_a_queue_has_no_room_for_them() -> None:
+    site = Topic(given=POISON)
+    site.write(b"1", b"2")
+    for _ in range(3):
+        site.claim(most=3, lease_ms=100)
+        site.tick(100)
+    tight = config(dead_letter="t.dlq", cap_records=1, discard="reject")
+    topic_queue.set_queue_config(site.yard, site.t, tight, site.now_ms)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    with pytest.raises(TopicFull):
+        topic_queue.redrive(site.yard, site.t, 9, site.now_ms)
+    assert len(letters(site)) == 1
+
+
+def test_a_letter_of_a_letter_tells_where_it_came_from_last() -> None:
+    site = Topic(given=POISON)
+    site.produce(topic_queue.Record(b"1", b'{"$dead_letter_from":"x","k":"\\u00e9"}'))
+    wear_out(site)
+    assert site.claim() == []
+    (letter,) = letters(site)
+    assert letter["meta"] == {
+        "$dead_letter_from": "t",
+        "k": "é",
+        "$dead_letter_deliveries": "2",
+        "$dead_letter_src_seq": "1",
+    }
+    assert read_letter(site.yard, site.yard.logs["t.dlq"], 1).meta == b'{"k":"\\u00e9"}'
+
+
+def test_an_empty_meta_is_no_less_an_object() -> None:
+    site = Topic(given=POISON)
+    site.produce(topic_queue.Record(b"1", b" { } "))
+    job = site.peek()[0]
+    wear_out(site)
+    assert site.claim() == []
+    assert job.state == GONE
+    (letter,) = letters(site)
+    meta = letter["meta"]
+    assert isinstance(meta, dict)
+    assert len(meta) == 3
+
+
+def test_after_a_crash_there_is_the_job_or_the_letter_never_both() -> None:
+    for filler in range(0, 3000, 101):
+        site = Topic(MemoryStorage(), given=POISON, segment_size=1 << 13)
+        site.write(b'"' + b"x" * 200 + b'"')
+        site.write(b'"' + b"y" * filler + b'"')
+        wear_out(site)
+        site.commit()
+        assert site.memory is not None
+        before = site.memory.cut_off()
+        assert site.claimed() == [2]
+        for storage in cuts(site, before):
+            after = Topic(storage, site.now_ms, segment_size=1 << 13)
+            recount(after.yard)
+            assert (1 in after.seqs()) == (letters(after) == [])
+        again = site.again()
+        assert again.seqs() == [2]
+        assert len(letters(again)) == 1
+
+
+def cuts(site: Topic, before: MemoryStorage) -> Iterator[MemoryStorage]:
+    """Return what a crash leaves at every step of the next commit."""
+    assert site.memory is not None
+    yield before
+    site.journal.seal_batch()
+    for _ in range(len(site.journal.pending)):
+        one = site.journal.pending.pop(0)
+        site.memory.write(one.segment.name, one.offset, b"".join(one.pieces))
+        site.memory.sync(one.segment.name)
+        yield site.memory.cut_off()
+
+
+def test_letters_survive_a_restart_with_all_that_is_said_of_them() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    site.produce(topic_queue.Record(b'{"a":1}', b'{"m": 2}', "tag", "node"))
+    wear_out(site)
+    site.claim()
+    found = letters(site)
+    site = site.again()
+    assert letters(site) == found
+    assert topic_queue.counts(site.t).dead_lettered == 1
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    site = site.again()
+    assert letters(site) == []
+    assert site.seqs() == [2]

@@ -1,0 +1,206 @@
+from jobyard.engine.jobs.finish import finish
+from jobyard.engine.jobs.move import remove
+from jobyard.engine.recovery.compaction import Compactor
+from jobyard.engine.state.history import has_history, read_history, seq_at
+from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
+from tests.support.memory_storage import MemoryStorage
+from tests.support.topics import config
+from tests.support.yards import ALL_HISTORY, NOW_MS, OpenYard
+
+
+def rows_of(site: OpenYard) -> list[tuple[int, str, str, int]]:
+    rows = read_history(site.yard, 0, 100_000, 1 << 30).rows
+    return [(int(row.seq), row.event, row.queue, int(row.job_id)) for row in rows]
+
+
+def fill(site: OpenYard, queue: str, count: int = 60) -> None:
+    """Put jobs and remove them again: the queue is gone after that."""
+    jobs = [site.put(b"x" * 1500, queue) for _ in range(count)]
+    site.commit()
+    for job in jobs:
+        remove(site.yard, job, site.now_ms)
+    site.commit()
+    leave(site, queue)
+
+
+def leave(site: OpenYard, queue: str) -> None:
+    client = site.connect()
+    client.say(b"use %s\r\n" % queue.encode())
+    client.say(b"use default\r\n")
+    client.leave()
+    assert queue not in site.yard.queues
+
+
+def test_without_a_window_there_is_no_history() -> None:
+    assert not has_history(OpenYard(MemoryStorage()).yard)
+    assert not has_history(OpenYard().yard)
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    assert has_history(site.yard)
+
+
+def test_rows_outlast_a_restart_with_their_numbers_and_names() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, window=ALL_HISTORY)
+    fill(site, "first")
+    site.put(b"stays", "second")
+    site.commit()
+    for _ in range(3):
+        before = rows_of(site)
+        assert len(before) > 120
+        storage = storage.killed()
+        site = OpenYard(storage, site.now_ms, window=ALL_HISTORY)
+        assert rows_of(site) == before
+        site.put(b"more", "second")
+        site.commit()
+        assert rows_of(site)[:-1] == before
+
+
+def test_a_segment_in_the_window_is_not_compacted() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    fill(site, "first")
+    before = rows_of(site)
+    assert site.compact() == 0
+    assert rows_of(site) == before
+    site.tick(ALL_HISTORY[0] + 1)
+    site.compact()
+    assert len(site.journal.segments) < 4
+    page = read_history(site.yard, 0, 1000)
+    assert page.floor > before[0][0]
+    assert page.floor <= page.head_seq
+
+
+def test_a_window_of_bytes_keeps_the_newest() -> None:
+    site = OpenYard(MemoryStorage(), window=(ALL_HISTORY[0], 100_000))
+    for turn in range(6):
+        fill(site, f"q{turn}")
+        site.compact()
+    hot = sum(int(s.end) for s in site.journal.segments.values() if s.is_history)
+    assert hot <= 100_000 + site.journal.segment_size
+    rows = rows_of(site)
+    assert rows[-1][2] == "q5"
+    assert rows[0][0] >= site.journal.history.floor
+
+
+def test_names_of_queues_that_are_gone_outlast_compaction_and_restarts() -> None:
+    storage = MemoryStorage()
+    window = (ALL_HISTORY[0], 150_000)
+    site = OpenYard(storage, window=window)
+    kept = site.put(b"kept", "long")
+    site.commit()
+    # The record with the name leaves the window long before the last record about the queue.
+    fill(site, "filler", 200)
+    site.compact()
+    finish(site.yard, site.take(site.connect().book, "long").job, site.now_ms)
+    site.commit()
+    leave(site, "long")
+    fill(site, "filler", 20)
+    site.compact()
+    assert (int(kept.id), "long") in {(row[3], row[2]) for row in rows_of(site)}
+    for _ in range(3):
+        before = rows_of(site)
+        storage = storage.killed()
+        site = OpenYard(storage, site.now_ms, window=window)
+        assert rows_of(site) == before
+        [past] = [name for name in site.journal.history.past.values() if name.name == "long"]
+        victim = int(past.segment)
+        site.compactor = Compactor(site.yard, [victim])
+        site.compact()
+        assert victim not in site.journal.segments
+        assert past.segment in site.journal.segments
+        assert (int(kept.id), "long") in {(row[3], row[2]) for row in rows_of(site)}
+    assert len(site.journal.history.past) <= 3
+    fill(site, "filler", 300)
+    site.compact()
+    site.compact()
+    assert "long" not in site.journal.history.names.values()
+
+
+def test_a_crowd_of_queues_that_are_gone_costs_history_and_not_memory() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=16_384, window=ALL_HISTORY)
+    history = site.journal.history
+    history.past_max = 50
+    for number in range(1000):
+        remove(site.yard, site.put(b"x" * 50, f"q{number}"), site.now_ms)
+        leave(site, f"q{number}")
+        site.commit()
+        # Whether or not compaction looks meanwhile.
+        if number % 20 == 0 and number < 500:
+            site.compact()
+        assert len(history.past) <= 55
+    site.compact()
+    assert len(history.past) <= 50
+    assert len(history.names) <= 51
+    rows = rows_of(site)
+    assert all(row[2] for row in rows), "a row lost its name"
+    # A start that finds more than it may keep lets them go at once.
+    storage = storage.killed()
+    again = OpenYard(storage, site.now_ms, window=ALL_HISTORY)
+    assert all(row[2] for row in rows_of(again))
+
+
+def test_the_name_of_a_topic_that_was_removed_outlasts_it_too() -> None:
+    storage = MemoryStorage()
+    window = (ALL_HISTORY[0], 150_000)
+    site = OpenYard(storage, window=window)
+    queue = open_topic_queue(site.yard, "long", config(), site.now_ms)
+    kept = site.put(b"kept", "long")
+    site.commit()
+    fill(site, "filler", 200)
+    named_in = int(queue.segment)
+    drop_topic_queue(site.yard, queue, site.now_ms)
+    site.commit()
+    fill(site, "filler", 20)
+    site.compactor = Compactor(site.yard, [named_in])
+    site.compact()
+    assert named_in not in site.journal.segments
+    for _ in range(2):
+        assert (int(kept.id), "long") in {(row[3], row[2]) for row in rows_of(site)}
+        storage = storage.killed()
+        site = OpenYard(storage, site.now_ms, window=window)
+
+
+def test_history_gives_way_on_a_full_disk_before_jobs_are_refused() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, window=ALL_HISTORY)
+    storage.capacity = 16 * site.journal.segment_size
+    for _ in range(30):
+        fill(site, "busy", 20)
+        if site.journal.spares_wanted() > 0:
+            name = site.journal.new_spare_name()
+            if storage.used() + site.journal.segment_size > storage.capacity:
+                site.journal.note_full()
+            else:
+                storage.create(name, int(site.journal.segment_size))
+                site.journal.add_spare(name)
+        site.compact()
+    assert site.journal.history.floor > 0
+    assert rows_of(site)
+
+
+def test_a_window_that_is_switched_on_later_begins_there() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    site.put()
+    site.commit()
+    again = OpenYard(storage.killed(), site.now_ms, window=ALL_HISTORY)
+    assert rows_of(again) == []
+    again.put()
+    again.commit()
+    assert [row[1] for row in rows_of(again)] == ["enqueued"]
+
+
+def test_the_first_row_of_a_time_is_found() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY, segment_size=256 << 10)
+    for _ in range(300):
+        site.tick(10)
+        site.put(b"x" * 2000)
+        site.commit()
+    rows = read_history(site.yard, 0, 1000, 1 << 30).rows
+    assert len(rows) == 300
+    assert seq_at(site.yard, 0) == rows[0].seq
+    for index in (0, 1, 77, 150, 299):
+        assert seq_at(site.yard, NOW_MS + 10 * (index + 1)) == rows[index].seq
+        assert seq_at(site.yard, NOW_MS + 10 * index + 5) == rows[index].seq
+    head = read_history(site.yard, 0, 1).head_seq
+    assert seq_at(site.yard, NOW_MS + 3001) == head + 1

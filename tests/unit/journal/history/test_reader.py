@@ -1,0 +1,163 @@
+from jobyard.engine.jobs.finish import bury, finish, release
+from jobyard.engine.jobs.move import kick_job, remove
+from jobyard.engine.state.history import read_history
+from jobyard.journal.format.record import KIND_PUT, PUT_SIZE
+from jobyard.journal.history.reader import EVENTS, HistoryPage, read_past
+from jobyard.model.details import Extra, Member
+from jobyard.model.topic.history_row import HistoryRow
+from tests.support.memory_storage import MemoryStorage
+from tests.support.yards import ALL_HISTORY, NOW_MS, OpenYard
+
+ALWAYS = 1 << 62
+
+
+def page(site: OpenYard, after: int = 0, rows: int = 1000, most: int = 1 << 20) -> HistoryPage:
+    return read_past(site.journal, after, ALWAYS, rows, most)
+
+
+def told(rows: list[HistoryRow]) -> list[tuple[str, str, int, str]]:
+    return [(row.event, row.queue, int(row.job_id), row.state) for row in rows]
+
+
+def test_the_life_of_a_job_can_be_read_as_rows() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    site.journal.wall_offset_ms = 7
+    book = site.connect().book
+    job = site.put(b"hello", "mails", rank=3, delay_ms=500)
+    site.tick(500)
+    taken = site.take(book, "mails").job
+    site.now_ms += 20
+    release(site.yard, taken, 9, 0, site.now_ms)
+    taken = site.take(book, "mails").job
+    bury(site.yard, taken, 9, site.now_ms)
+    kick_job(site.yard, job.id, site.now_ms)
+    finish(site.yard, site.take(book, "mails").job, site.now_ms)
+    site.commit()
+    rows = page(site).rows
+    assert told(rows) == [
+        ("enqueued", "mails", 1, "delayed"),
+        ("claimed", "mails", 1, "leased"),
+        ("released", "mails", 1, "ready"),
+        ("claimed", "mails", 1, "leased"),
+        ("buried", "mails", 1, "dead"),
+        ("kicked", "mails", 1, "ready"),
+        ("claimed", "mails", 1, "leased"),
+        ("completed", "mails", 1, "gone"),
+    ]
+    assert [int(row.seq) for row in rows] == sorted({int(row.seq) for row in rows})
+    first, claimed, released = rows[0], rows[1], rows[2]
+    wall = NOW_MS + 7
+    assert (first.ts_ms, first.enqueued_ms, first.due_ms) == (wall, wall, wall + 500)
+    assert (first.family, first.rank, first.size) == ("beanstalk", 3, 5)
+    assert (claimed.ts_ms, claimed.lease, claimed.door) == (wall + 500, 1, "beanstalk")
+    assert (claimed.holder, claimed.ttl_ms) == (book.key, 60_000)
+    assert (released.ts_ms, released.claimed_ms, released.finished_ms) == (
+        *(wall + 520, wall + 500, wall + 520),
+    )
+    assert (released.enqueued_ms, released.available_ms) == (wall, wall + 500)
+    assert (released.rank, released.deliveries, released.holder) == (9, 1, book.key)
+
+
+def test_rows_can_be_read_once_they_are_on_disk_and_not_before() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    site.commit()
+    head = page(site).head_seq
+    site.put()
+    assert (page(site).rows, page(site).head_seq) == ([], head)
+    site.journal.seal_batch()
+    assert (page(site).rows, page(site).to_seq) == ([], head)
+    site.journal.write_pending()
+    assert (page(site).rows, page(site).to_seq) == ([], head)
+    site.commit()
+    found = page(site)
+    assert told(found.rows) == [("enqueued", "default", 1, "ready")]
+    assert found.to_seq == found.head_seq == found.rows[0].seq
+
+
+def test_a_page_ends_after_some_rows_or_bytes_and_the_next_goes_on() -> None:
+    site = OpenYard(MemoryStorage(), segment_size=32_768, window=ALL_HISTORY)
+    for number in range(40):
+        site.put(b"x" * 3000)
+        if number % 3 == 0:
+            site.commit()
+    site.commit()
+    assert len(site.journal.history.segments) > 2
+    wanted = [int(row.seq) for row in page(site).rows]
+    assert len(wanted) == 40
+    for rows, most in ((1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 9000)):
+        found: list[int] = []
+        after = 0
+        while True:
+            one = page(site, after, rows, most)
+            assert len(one.rows) <= rows
+            assert one.to_seq > after
+            found += [int(row.seq) for row in one.rows]
+            after = int(one.to_seq)
+            if after == one.head_seq:
+                break
+        assert found == wanted
+
+
+def test_a_page_ends_at_the_number_that_was_named() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    for _ in range(10):
+        site.put()
+    site.commit()
+    rows = page(site).rows
+    found = read_history(site.yard, rows[2].seq, 1000, to_seq=rows[6].seq)
+    assert [row.seq for row in found.rows] == [row.seq for row in rows[3:7]]
+    assert found.to_seq == rows[6].seq
+    beyond = read_history(site.yard, found.head_seq + 5, 1000)
+    assert (beyond.rows, beyond.to_seq) == ([], found.head_seq + 5)
+
+
+def test_a_job_that_waits_for_another_is_told_as_blocked() -> None:
+    site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
+    child = site.enter(b"child")
+    extra = Extra()
+    extra.custom_id = "parent"
+    extra.members = [Member(child.id, "child")]
+    site.enter(b"parent", extra=extra)
+    site.commit()
+    assert [row.state for row in page(site).rows] == ["ready", "blocked"]
+
+
+def test_what_compaction_copies_is_no_row() -> None:
+    site = OpenYard(MemoryStorage(), window=(ALL_HISTORY[0], 40_000))
+    jobs = [site.put(b"x" * 1500) for _ in range(100)]
+    site.commit()
+    before = {int(row.seq): told([row]) for row in page(site).rows}
+    for job in jobs[:90]:
+        remove(site.yard, job, site.now_ms)
+    site.commit()
+    site.compact()
+    assert site.journal.moved_count > 0
+    found = page(site)
+    assert found.floor > 1
+    events = [row.event for row in found.rows]
+    assert events.count("removed") == 90
+    assert set(events) <= {"enqueued", "removed"}
+    for row in found.rows:
+        if row.event == "enqueued":
+            assert before[int(row.seq)] == told([row])
+
+
+def test_damage_is_a_gap_and_no_error() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=32_768, window=ALL_HISTORY)
+    for _ in range(40):
+        site.put(b"x" * 3000)
+        site.commit()
+    first, second = site.journal.history.segments[:2]
+    storage.flip(second.name, int(second.points[0]) + 200, 1)
+    found = page(site, 0)
+    assert found.floor == second.next_record
+    assert found.rows
+    assert found.rows[0].seq >= found.floor
+    assert not first.is_history
+
+
+def test_every_reason_has_a_word() -> None:
+    assert EVENTS[KIND_PUT] == "completed"
+    assert all(EVENTS[1:17])
+    assert PUT_SIZE == 80

@@ -1,0 +1,71 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobyard.model.details import Extra, absorb, encode_extra, size_of
+from jobyard.model.glidemq.fields import COST_DEFAULT, LIMIT_MAX, GlidePart, LaneLimits
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NUMBER = st.integers(0, LIMIT_MAX)
+
+
+@given(
+    st.lists(TEXT, min_size=6, max_size=6),
+    st.lists(NUMBER, min_size=8, max_size=8),
+    st.dictionaries(st.binary(max_size=8), st.binary(max_size=8), max_size=4),
+    st.binary(max_size=20),
+)
+def test_a_part_is_read_back_whole(
+    texts: list[str], numbers: list[int], overlay: dict[bytes, bytes], opts: bytes
+) -> None:
+    part = GlidePart()
+    part.opts = opts
+    part.lane_key, part.parent_id, part.parent_queue = texts[:3]
+    part.parent_ids, part.parent_queues, part.scheduler = texts[3:]
+    part.order, part.cost, part.flags = numbers[:3]
+    part.limits = LaneLimits(*numbers[3:])
+    for name, value in overlay.items():
+        part.set_field(name, value)
+    extra = Extra()
+    extra.glide = part
+    data = encode_extra(extra)
+    assert size_of(extra) == len(data)
+    again = Extra()
+    absorb(again, data, 0, len(data), 0)
+    assert again.glide is not None
+    assert again.glide.encode() == part.encode()
+    assert again.glide.overlay == part.overlay == (overlay or None)
+    assert again.glide.limits.equals(part.limits)
+    assert (again.glide.lane_key, again.glide.scheduler, again.glide.opts) == (
+        texts[0],
+        texts[5],
+        opts,
+    )
+
+
+def test_times_move_onto_the_clock_of_the_boot() -> None:
+    part = GlidePart()
+    for until_ms, moved_ms in ((0, 0), (500, 530)):
+        part.until_ms = until_ms
+        again = GlidePart()
+        again.fill(part.encode(), 0, 30)
+        assert again.until_ms == moved_ms
+
+
+def test_what_costs_nothing_costs_one_token() -> None:
+    part = GlidePart()
+    assert part.due_cost() == COST_DEFAULT
+    part.cost = 7
+    assert part.due_cost() == 7
+
+
+def test_limits_beyond_any_are_bounded() -> None:
+    limits = LaneLimits(-1, 1 << 62, -5, 1 << 60, 1)
+    assert (limits.concurrency, limits.rate_ms) == (0, 0)
+    assert (limits.rate_most, limits.capacity) == (LIMIT_MAX, LIMIT_MAX)
+
+
+def test_one_by_one_is_what_nothing_else_was_said_of() -> None:
+    assert LaneLimits(0, 0, 0, 0, 0).is_sequential()
+    assert LaneLimits(1, 0, 0, 0, 0).is_sequential()
+    for numbers in ((2, 0, 0, 0, 0), (1, 3, 10, 0, 0), (1, 0, 0, 1000, 0)):
+        assert not LaneLimits(*numbers).is_sequential()

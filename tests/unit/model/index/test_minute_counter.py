@@ -1,0 +1,35 @@
+"""Counts by the minute."""
+
+from jobyard.model.index.minute_counter import MINUTE_MS, MINUTES_KEPT, Meter
+
+START_MS = 1_700_000_040_000  # the first moment of a minute
+
+
+def test_nothing_was_counted_at_first() -> None:
+    meter = Meter()
+    assert (meter.total, meter.last_count, meter.by_minute()) == (0, 0, [])
+
+
+def test_minutes_come_newest_first_with_the_empty_ones_between() -> None:
+    meter = Meter()
+    for after_ms in (0, MINUTE_MS - 1, 3 * MINUTE_MS, 3 * MINUTE_MS, 3 * MINUTE_MS + 1):
+        meter.add(START_MS + after_ms)
+    assert meter.by_minute() == [3, 0, 0, 2]
+    assert (meter.total, meter.last_count) == (5, 3)
+    assert meter.last_ms == START_MS + 3 * MINUTE_MS + 1
+
+
+def test_a_day_is_kept() -> None:
+    meter = Meter()
+    for minute in range(2 * MINUTES_KEPT):
+        meter.add(START_MS + minute * MINUTE_MS)
+    assert meter.by_minute() == [1] * MINUTES_KEPT
+    assert meter.total == 2 * MINUTES_KEPT
+
+
+def test_what_is_long_past_is_forgotten() -> None:
+    meter = Meter()
+    meter.add(START_MS)
+    meter.add(START_MS + 1000 * MINUTES_KEPT * MINUTE_MS)
+    assert meter.by_minute() == [1]
+    assert meter.total == 2

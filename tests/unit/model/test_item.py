@@ -1,7 +1,0 @@
-from jobyard.model.item import NOWHERE, Item
-
-
-def test_an_item_begins_outside_every_index() -> None:
-    item = Item(3, 2, 1)
-    assert (item.key, item.sort_key, item.stamp) == (3, 2, 1)
-    assert item.pos == NOWHERE

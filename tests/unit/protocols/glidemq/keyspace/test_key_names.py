@@ -1,0 +1,95 @@
+import pytest
+
+from jobyard.model.glidemq.stored_values import HASH, KIND_NAMES, LIST, NO_KIND, SET, STREAM, STRING
+from jobyard.protocols.glidemq.errors import Wrong
+from jobyard.protocols.glidemq.keyspace.key_names import KeyName, parse_key, side_kind
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.memory_storage import MemoryStorage
+
+
+def parts(name: KeyName) -> tuple[bytes, str, bytes, bytes]:
+    return name.prefix, name.queue, name.family, name.rest
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"glide:{mail}:job:17", (b"glide", "mail", b"job", b"17")),
+        (b"glide:{mail}:stream", (b"glide", "mail", b"stream", b"")),
+        (b"app:{mail}:id", (b"app", "app:mail", b"id", b"")),
+        (b"a:b:{mail}:id", (b"a:b", "a:b:mail", b"id", b"")),
+        ("glide:{ä}:group:x:y".encode(), (b"glide", "ä", b"group", b"x:y")),
+        (b"glide:usage:queues", (b"glide", "", b"usage:queues", b"")),
+        (b"glide:{flow:7}:meta", (b"glide", "", b"flow", b"meta")),
+        (b"app:{flow:a:b}:roots", (b"app", "", b"flow", b"roots")),
+        (b"glide:flow:mail:7:jobs", (b"glide", "", b"flow", b"jobs")),
+    ],
+)
+def test_a_key_is_taken_apart(key: bytes, expected: tuple[bytes, str, bytes, bytes]) -> None:
+    assert parts(parse_key(key)) == expected
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"", b"foo", b"glide:mail:id", b"{mail}:id", b":{mail}:id", b"glide:{}:id", b"glide:{mail}",
+        b"glide:{a:b}:id", b"glide:{a{b}:id", b"g}:{a}:id", b"glide:{\xff}:id",
+        b"glide:{" + b"n" * 257 + b"}:id", b"glide:{q}:w:\0", b"glide:{q}:w:" + b"x" * 4096,
+        b"glide:{flow:}:meta", b"glide:{flow:7}:id", b"glide:flow:7:stream", b"glide:flow:{}:meta",
+    ],
+)  # fmt: skip
+def test_other_names_are_refused_with_the_reason(key: bytes) -> None:
+    with pytest.raises(Wrong) as caught:
+        parse_key(key)
+    assert str(caught.value).startswith("ERR ")
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (b"w:worker-1", STRING),
+        (b"w", NO_KIND),
+        (b"schedulers", HASH),
+        (b"schedulers:lock:__tick__", STRING),
+        (b"schedulers:other", NO_KIND),
+        (b"suspended:lock:__sweep__", STRING),
+        (b"suspended", NO_KIND),
+        (b"jstream:7", STREAM),
+        (b"signals:7", LIST),
+        (b"budget:flow", HASH),
+        (b"tpm:1", STRING),
+        (b"usage:1700000000000", HASH),
+        (b"rate", HASH),
+        (b"job:7", HASH),
+        (b"job:7:sub:group", HASH),
+        (b"job:7:usage-lock", STRING),
+        (b"job:7:other", NO_KIND),
+        (b"stream", NO_KIND),
+        (b"other:1", NO_KIND),
+    ],
+)
+def test_which_keys_are_kept(family: bytes, kind: int) -> None:
+    assert KIND_NAMES[side_kind(parse_key(b"glide:{q}:" + family))] == KIND_NAMES[kind]
+
+
+def test_the_key_of_no_queue_is_a_set() -> None:
+    assert side_kind(parse_key(b"app:usage:queues")) == SET
+
+
+def test_what_is_noted_of_a_flow_is_kept() -> None:
+    site = BareGlidemq(MemoryStorage())
+    client = site.connect()
+    meta, jobs, roots = (f"glide:{{flow:f-1}}:{part}" for part in ("meta", "jobs", "roots"))
+    assert client.ask("HSET", meta, "kind", "tree", "createdAt", "17") == 2
+    assert client.ask("SADD", jobs, "mail:1", "mail:2") == 2
+    assert client.ask("SADD", roots, "mail:1") == 1
+    assert client.refused("SADD", meta, "x").startswith("WRONGTYPE")
+    again = site.reboot().connect()
+    assert again.ask("HGET", meta, "kind") == b"tree"
+    assert sorted(again.ask("SMEMBERS", jobs)) == [b"mail:1", b"mail:2"]
+    assert again.ask("SMEMBERS", roots) == [b"mail:1"]
+    assert sorted(again.ask("KEYS", "glide:{flow:f-1}:*")) == sorted(
+        key.encode() for key in (meta, jobs, roots)
+    )
+    assert again.ask("UNLINK", meta, jobs, roots) == 3
+    assert again.ask("EXISTS", meta, jobs, roots) == 0

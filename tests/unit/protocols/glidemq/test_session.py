@@ -1,0 +1,108 @@
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobyard.protocols.glidemq.call import ARGUMENT_NS, COMMAND_NS
+from jobyard.protocols.glidemq.session import QUEUED_NS_MAX
+from tests.support.bare_glidemq import BareGlidemq
+from tests.support.resp import pack
+
+KEYS = ("glide:{q}:tpm:1", "glide:{q}:budget:1", "glide:{q}:signals:1", "glide:{q}:jstream:1", "x")
+WORDS = st.sampled_from([*KEYS, "a", "1", "-1", "*", "0", "NX", "COUNT", "STREAMS", "-", "+", "EX"])
+NAMES = st.sampled_from(
+    [
+        "GET",
+        "SET",
+        "INCR",
+        "HSET",
+        "HGETALL",
+        "HDEL",
+        "RPUSH",
+        "LPOP",
+        "LRANGE",
+        "XADD",
+        "XLEN",
+        "XRANGE",
+        "XREAD",
+        "DEL",
+        "EXPIRE",
+        "SCAN",
+        "MULTI",
+        "EXEC",
+        "DISCARD",
+        "PING",
+        "HELLO",
+        "FCALL",
+        "NONSENSE",
+        "TYPE",
+    ]
+)
+COMMANDS = st.lists(
+    st.tuples(NAMES, st.lists(WORDS, max_size=4)).map(lambda one: pack(one[0], *one[1])),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(COMMANDS, st.lists(st.integers(0, 1500), max_size=6))
+def test_any_split_of_the_input_gives_the_same_output(
+    commands: list[bytes], cuts: list[int]
+) -> None:
+    data = b"".join(commands)
+    whole = BareGlidemq().connect()
+    whole.send_raw(data)
+    parts = BareGlidemq().connect()
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(places):
+        parts.send_raw(data[start:end])
+    assert parts.take_raw() == whole.take_raw()
+
+
+@settings(max_examples=60, deadline=None)
+@given(COMMANDS)
+def test_every_command_is_answered_once(commands: list[bytes]) -> None:
+    client = BareGlidemq().connect()
+    for command in commands:
+        client.send_raw(command)
+        assert client.take_raw(), command
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_leave_the_door_open_for_others(data: bytes) -> None:
+    site = BareGlidemq()
+    site.connect().send_raw(data)
+    assert site.connect().ask("PING") == b"PONG"
+
+
+def test_a_reader_waits_also_where_a_stream_begins_anew() -> None:
+    site = BareGlidemq()
+    reader, other = site.connect(), site.connect()
+    reader.send("XREAD", "BLOCK", "1000", "STREAMS", "glide:{q}:jstream:1", "0")
+    other.ask("XADD", "glide:{q}:jstream:1", "1-0", "a", "b")
+    assert len(reader.hear()) == 1
+    reader.send("XREAD", "BLOCK", "1000", "STREAMS", "glide:{q}:jstream:1", "$")
+    other.ask("DEL", "glide:{q}:jstream:1")
+    other.ask("XADD", "glide:{q}:jstream:1", "1-1", "a", "b")
+    assert len(reader.hear()) == 1
+
+
+def test_a_transaction_has_bounds() -> None:
+    client = BareGlidemq().connect()
+    client.ask("MULTI")
+    most = QUEUED_NS_MAX // (COMMAND_NS + ARGUMENT_NS)
+    client.send_raw(b"PING\r\n" * most)
+    assert client.take_raw() == b"+QUEUED\r\n" * most
+    assert client.refused("PING").startswith("ERR a transaction of so many commands")
+    assert client.refused("EXEC").startswith("EXECABORT")
+    assert client.ask("PING") == b"PONG"
+    # A few commands with many arguments are as long, and nothing of them is done.
+    client.ask("MULTI")
+    fields = [str(at) for at in range(3000)]
+    assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
+    assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
+    assert client.refused("DEL", *[f"glide:{{q}}:w:{at}" for at in fields]).startswith(
+        "ERR a trans"
+    )
+    assert client.refused("EXEC").startswith("EXECABORT")
+    assert client.ask("EXISTS", "glide:{q}:rate") == 0

@@ -1,0 +1,145 @@
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobyard.model.topic.columns import Column, Numbers, Texts
+from jobyard.wire.arrow.stream import (
+    BINARY,
+    END,
+    INT64,
+    TIMESTAMP,
+    UTF8,
+    Field,
+    batch_message,
+    schema_message,
+)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+# What Python can show as a date.
+MICROSECONDS = st.integers(-(10**15), 10**16)
+WORDS = st.text(st.characters(codec="utf-8"), max_size=12)
+NOTES = st.dictionaries(WORDS, WORDS, max_size=4)
+VALUES: dict[int, st.SearchStrategy[object]] = {
+    INT64: NUMBERS,
+    TIMESTAMP: MICROSECONDS,
+    UTF8: WORDS,
+    BINARY: st.binary(max_size=12),
+}
+TYPES = {
+    INT64: pa.int64(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    UTF8: pa.utf8(),
+    BINARY: pa.binary(),
+}
+
+Values = list[object]
+
+
+def column_of(kind: int, values: Values) -> Column:
+    if kind in (INT64, TIMESTAMP):
+        numbers = Numbers()
+        for value in values:
+            if value is None:
+                numbers.add_nulls(1)
+            else:
+                assert isinstance(value, int)
+                numbers.add(value)
+        return numbers
+    texts = Texts()
+    for value in values:
+        if value is None:
+            texts.add_nulls(1)
+        else:
+            text = value.encode() if isinstance(value, str) else value
+            assert isinstance(text, bytes)
+            texts.add(text)
+    return texts
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[Field], list[list[Values]]]:
+    kinds = draw(st.lists(st.tuples(st.sampled_from(sorted(VALUES)), st.booleans()), min_size=1))
+    fields = [Field(draw(WORDS), kind, is_nullable=is_nullable) for kind, is_nullable in kinds]
+    batches: list[list[Values]] = []
+    for _ in range(draw(st.integers(0, 5))):
+        rows = draw(st.integers(0, 20))
+        batches.append(
+            [
+                draw(
+                    st.lists(
+                        VALUES[field.kind] | st.none() if field.is_nullable else VALUES[field.kind],
+                        min_size=rows,
+                        max_size=rows,
+                    )
+                )
+                for field in fields
+            ]
+        )
+    return fields, batches
+
+
+def read_back(value: object) -> object:
+    if isinstance(value, datetime):
+        return (value - EPOCH) // timedelta(microseconds=1)
+    return value
+
+
+@given(streams(), NOTES)
+def test_a_stream_is_what_pyarrow_reads(
+    stream: tuple[list[Field], list[list[Values]]], notes: dict[str, str]
+) -> None:
+    fields, batches = stream
+    data = schema_message(fields, notes)
+    for number, batch in enumerate(batches):
+        columns = [
+            column_of(field.kind, values) for field, values in zip(fields, batch, strict=True)
+        ]
+        message = batch_message(columns, {**notes, "number": str(number)})
+        assert len(message) % 64 == 0
+        data += message
+    reader = pa.ipc.open_stream(data + END)
+    expected = pa.schema(
+        [pa.field(field.name, TYPES[field.kind], nullable=field.is_nullable) for field in fields]
+    )
+    assert reader.schema.equals(expected)
+    assert reader.schema.metadata == {k.encode(): v.encode() for k, v in notes.items()}
+    for number, batch in enumerate(batches):
+        found = reader.read_next_batch_with_custom_metadata()
+        found.batch.validate(full=True)
+        assert found.custom_metadata[b"number"] == str(number).encode()
+        assert [
+            [read_back(value) for value in column.to_pylist()] for column in found.batch.columns
+        ] == batch
+    with pytest.raises(StopIteration):
+        reader.read_next_batch()
+
+
+def test_every_part_of_a_message_is_aligned() -> None:
+    column = Texts()
+    column.add(b"x")
+    schema = schema_message([Field("a", UTF8)], {})
+    batch = batch_message([column], {})
+    for message in (schema, batch):
+        assert message[:4] == b"\xff" * 4
+        assert (8 + int.from_bytes(message[4:8], "little")) % 64 == 0
+    # Places and text, each filled up.
+    assert batch[-128:] == b"\0\0\0\0\1" + bytes(59) + b"x" + bytes(63)
+
+
+def test_a_batch_of_columns_that_are_not_equally_long_cannot_be_made() -> None:
+    longer = Numbers()
+    longer.add(1)
+    with pytest.raises(AssertionError):
+        batch_message([Numbers(), longer], {})
+
+
+def test_a_batch_stands_alone_in_a_file_that_is_mapped() -> None:
+    column = Numbers()
+    column.add(7)
+    data = schema_message([Field("a", INT64)], {}) + batch_message([column], {}) + END
+    found = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data))).read_all()
+    assert found.to_pylist() == [{"a": 7}]
