@@ -49,6 +49,9 @@ CHILDREN: Final = 2000
 # Commands of a transaction, and commands that are sent at once.
 TRANSACTION: Final = 1000
 PIPELINE: Final = 2000
+# Questions in whose time what was made for a connection that hung up is freed.
+AFTER_LEAVING: Final = 200
+_STREAM: Final = "glide:{q}:stream"
 
 
 Act = Callable[[Doors], object]
@@ -267,6 +270,18 @@ def _key(part: str, command: str, *words: str) -> Act:
     return lambda doors: doors.resp(command, f"glide:{{q}}:{part}", *words)
 
 
+def _leave_early(*words: str) -> Act:
+    """Ask for much, and hang up when the answer begins."""
+
+    def act(doors: Doors) -> None:
+        with Resp(doors.ports["glidemq"]) as peer:
+            peer.hear_begin(*words)
+        for _ in range(AFTER_LEAVING):
+            doors.resp("PING")
+
+    return act
+
+
 def _drain(doors: Doors) -> None:
     keys = [f"glide:{{q}}:{part}" for part in ("stream", "scheduled", "events", "id")]
     doors.resp("FCALL", "glidemq_drain", "4", *keys, "0", "workers")
@@ -427,7 +442,6 @@ def _list_tubes(doors: Doors) -> None:
         answers.read(int(answers.readline().split()[1]) + 2)
 
 
-_STREAM: Final = "glide:{q}:stream"
 _READ: Final = ("XREADGROUP", "GROUP", "workers", "w", "COUNT", "1000", "STREAMS", _STREAM)
 _DROP: Final = ("XGROUP", "DELCONSUMER")
 _LIST: Final = "glide:{q}:signals:1"
@@ -508,6 +522,7 @@ HEAVY: Final = (
     Heavy("events", Doors.spread, _listen),
     Heavy("routers", _route, _write_routed),
     Heavy("XRANGE", _jobs(), _key("stream", "XRANGE", "-", "+")),
+    Heavy("XRANGE-left", _jobs(), _leave_early("XRANGE", _STREAM, "-", "+")),
     Heavy("XTRIM", _jobs(), _key("stream", "XTRIM", "MAXLEN", "10")),
     Heavy("DEL-stream", _jobs(), _key("stream", "DEL")),
     Heavy("glidemq_drain", _jobs(), _drain),
@@ -538,6 +553,7 @@ HEAVY: Final = (
     Heavy("XINFO", _read_all, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "workers")),
     Heavy("DELCONSUMER", _read_all, lambda d: d.resp(*_DROP, _STREAM, "workers", "w")),
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
+    Heavy("KEYS-left", Doors.spread, _leave_early("KEYS", "*")),
     Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),
     Heavy("DBSIZE", Doors.spread, lambda doors: doors.resp("DBSIZE")),
     Heavy("ws-GetJobs", _jobs(), _ask_socket),

@@ -42,10 +42,7 @@ class Resp:
 
     def ask_together(self, times: int, *words: str) -> RespValue:
         """Send one command several times at once; return the last answer."""
-        encoded = [word.encode() for word in words]
-        parts = [b"*%d\r\n" % len(encoded)]
-        parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
-        self._peer.sendall(b"".join(parts) * times)
+        self._send(times, *words)
         try:
             for _ in range(times - 1):
                 self._read()
@@ -53,12 +50,23 @@ class Resp:
         except ValueError as error:
             raise BenchError(f"{words[0]} is answered with something else: {error}") from error
 
+    def hear_begin(self, *words: str) -> None:
+        """Send one command; return with the first byte of the answer."""
+        self._send(1, *words)
+        self._answers.peek(1)
+
     def number(self, *words: str) -> int:
         """Send one command that is answered with a number."""
         answer = self.ask(*words)
         if not isinstance(answer, int):
             raise BenchError(f"{' '.join(words)} is answered with {answer!r}")
         return answer
+
+    def _send(self, times: int, *words: str) -> None:
+        encoded = [word.encode() for word in words]
+        parts = [b"*%d\r\n" % len(encoded)]
+        parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
+        self._peer.sendall(b"".join(parts) * times)
 
     def _read(self) -> RespValue:
         line = self._answers.readline()

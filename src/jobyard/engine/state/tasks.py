@@ -55,8 +55,12 @@ class Task:
         """Do up to about `most` units; return how many. Fewer than `most` says that all is done."""
         raise NotImplementedError
 
-    def abandon(self) -> None:
-        """Let go of what the task is known by: nobody wants the rest of it, and it does no more."""
+    def abandon(self) -> "Task | None":
+        """Let go of what the task is known by: nobody wants the rest of it, and it does no more.
+
+        Returns the work of freeing what it has gathered, if that is much.
+        """
+        return None
 
 
 @final
@@ -142,7 +146,9 @@ class Tasks:
         task.starter = None
         if task.is_reading and task in self._going:
             self._going.remove(task)
-            task.abandon()
+            freeing = task.abandon()
+            if freeing is not None:
+                self.follow(freeing)
 
     def go_on(self, now_ms: i64) -> bool:
         """End a turn: do what it has room for, and some in any case; True if work is left."""

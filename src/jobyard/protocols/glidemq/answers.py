@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.glidemq.add import id_bytes
+from jobyard.engine.logs.text import Freeing
 from jobyard.engine.state.yard import STAMP_SHIFT
-from jobyard.protocols.glidemq.keyspace.gather import Gather, job_of
+from jobyard.protocols.glidemq.keyspace.gather import FORGOTTEN_AT_ONCE, Gather, job_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.long_commands import Pieces
 from jobyard.wire.resp.write import (
@@ -25,6 +26,7 @@ from jobyard.wire.resp.write import (
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.engine.state.tasks import Task
     from jobyard.model.glidemq.stored_values import StreamEntry
     from jobyard.protocols.glidemq.keyspace.key import Scored
 
@@ -67,14 +69,19 @@ class Texts(Pieces):
         write_bulk(out, self._texts[at])
         self._texts[at] = b""
 
+    def forget(self) -> Task | None:
+        """Return the work of freeing the rest."""
+        return Freeing(self._texts) if self.count - self.at > FORGOTTEN_AT_ONCE else None
+
 
 @final
 class FoundEntries(Pieces):
-    """Jobs that were found, as entries of the stream."""
+    """Jobs that were found, as entries of the stream, each let go of when it is written."""
 
     def __init__(self, found: Gather) -> None:
         super().__init__(len(found.items))
         self._found = found
+        found.items.reverse()
 
     def write_head(self, out: BytesWriter) -> None:
         """Write how many there are."""
@@ -82,7 +89,7 @@ class FoundEntries(Pieces):
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
         """Write one, with the id it had when it was found."""
-        job = job_of(self._found.items[at])
+        job = job_of(self._found.items.pop())
         stamp: i64 = self._found.places[at]
         write_array(out, 2)
         write_pair(out, stamp >> STAMP_SHIFT, stamp & _LOW_BITS)
@@ -91,6 +98,10 @@ class FoundEntries(Pieces):
         write_bulk(out, id_bytes(job))
         write_bulk(out, b"name")
         write_bulk(out, bytes_of(job.policy.name))
+
+    def forget(self) -> Task | None:
+        """Return the work of freeing the rest."""
+        return self._found.abandon()
 
 
 @final
@@ -122,6 +133,8 @@ class Members(Pieces):
     def __init__(self, found: Gather | None, scored: list[Scored], proto: i64) -> None:
         super().__init__(len(scored) if found is None else len(found.items))
         self._found = found
+        if found is not None:
+            found.items.reverse()
         self._scored = scored
         self._proto: i64 = proto
         self.with_scores: bool = False
@@ -144,7 +157,7 @@ class Members(Pieces):
         if found is None:
             member, score = self._scored[at]
         else:
-            member, score = id_bytes(job_of(found.items[at])), float(found.places[at])
+            member, score = id_bytes(job_of(found.items.pop())), float(found.places[at])
         if self.is_paired:
             write_array(out, 2)
         write_bulk(out, member)
@@ -152,3 +165,7 @@ class Members(Pieces):
             write_bulk(out, double_text(score))
         elif self.with_scores:
             write_double(out, score, self._proto)
+
+    def forget(self) -> Task | None:
+        """Return the work of freeing the rest."""
+        return None if self._found is None else self._found.abandon()

@@ -58,6 +58,10 @@ class Pieces:
             done += 1
         return done
 
+    def forget(self) -> Task | None:
+        """Return the work of freeing parts that will not be written, if that is much."""
+        return None
+
     def write_all(self, out: BytesWriter) -> None:
         """Write all parts."""
         self.write_head(out)
@@ -159,10 +163,15 @@ class Long(Blocked, Starter):
         self._is_muted = True
 
     def leave(self) -> None:
-        """Let the work go on for nobody."""
+        """Let the work go on for nobody, and what was not told be freed."""
+        tasks = self._session.door.yard.tasks
         if self._task is not None:
-            self._session.door.yard.tasks.leave(self._task)
+            tasks.leave(self._task)
             self._task = None
+        freeing = None if self.pieces is None else self.pieces.forget()
+        if freeing is not None:
+            self.pieces = None
+            tasks.follow(freeing)
 
 
 def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:

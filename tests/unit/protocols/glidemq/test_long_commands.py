@@ -271,6 +271,36 @@ def test_a_connection_that_goes_takes_its_reading_along() -> None:
     assert library.site.yard.tasks.count() == 0
 
 
+def test_what_was_found_for_a_connection_that_goes_is_freed_over_turns() -> None:
+    library = filled(3000)
+    tasks = library.site.yard.tasks
+    library.client.send("XRANGE", library.key("stream"), "-", "+")
+    for _ in range(5):
+        library.site.slice()
+    library.client.close()
+    assert tasks.count() == 1
+    assert finish(library.site) > 1
+    assert tasks.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "rest"),
+    [("XRANGE", "stream", ("-", "+")), ("ZRANGE", "scheduled", ("0", "-1")), ("KEYS", "*", ())],
+)
+def test_what_was_not_told_of_an_answer_is_freed_over_turns(
+    name: str, part: str, rest: tuple[str, ...]
+) -> None:
+    library = filled(3000, delay=9000 if name == "ZRANGE" else 0)
+    tasks = library.site.yard.tasks
+    library.client.send(name, library.key(part), *rest)
+    while not library.client.take_raw():
+        library.site.slice()
+    library.client.close()
+    assert tasks.count() == 1
+    assert finish(library.site) > 1
+    assert tasks.count() == 0
+
+
 def test_who_wants_no_answer_gets_none() -> None:
     library = filled()
     client = library.client

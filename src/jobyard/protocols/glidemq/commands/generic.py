@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from jobyard.engine.logs.text import Freeing
 from jobyard.engine.state.tasks import Task
 from jobyard.model.glidemq.stored_values import KIND_NAMES, NO_KIND
 from jobyard.model.index.sorted_view import LAST
@@ -12,7 +13,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.answers import ARRAY, Texts
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong, unknown_subcommand, wrong_count
-from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, Treat
+from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, FORGOTTEN_AT_ONCE, Treat
 from jobyard.protocols.glidemq.keyspace.key import SIDE_AREA, Scan
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
 from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, for_each, tell_count
@@ -330,6 +331,11 @@ class Scanning(Task):
             if scan.is_over or scan.is_enough():
                 return min(done, most - 1)
         return done
+
+    def abandon(self) -> Task | None:
+        """Return the work of freeing the names that were found."""
+        names = self.scan.names
+        return Freeing(names) if len(names) > FORGOTTEN_AT_ONCE else None
 
     def _scan_side(self, most: i64, now_ms: i64) -> i64:
         scan = self.scan

@@ -15,7 +15,8 @@ from mypy_extensions import i64
 from jobyard.engine.state.tasks import Task
 from jobyard.model.index.item_set import Walk
 from jobyard.model.job import GLIDE, Job
-from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather
+from jobyard.model.queue import Lease
+from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather, forgetting, job_of
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
     consumer_of,
@@ -25,7 +26,7 @@ from jobyard.protocols.glidemq.keyspace.views.stream import (
 
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
-    from jobyard.model.queue import Lease, Queue, Terms
+    from jobyard.model.queue import Queue, Terms
     from jobyard.protocols.glidemq.call import Call
 
 # So many are put in order at once, and so many of them in one unit of work.
@@ -42,8 +43,8 @@ def held_lease(item: Item) -> Lease | None:
     return lease
 
 
-def _stamp_of(lease: Lease) -> int:
-    return entry_stamp(lease.job)
+def _stamp_of(item: Item) -> int:
+    return entry_stamp(job_of(item))
 
 
 @final
@@ -62,8 +63,8 @@ class HeldGather(Gather):
         # Whether those that were taken at other doors count, too.
         self.is_any_door: bool = True
         # Those met last, and those before in pieces; of each piece the first stands last.
-        self._met: list[Lease] = []
-        self._runs: list[list[Lease]] = []
+        self._met: list[Item] = []
+        self._runs: list[list[Item]] = []
         # The first of each piece, and which one it is.
         self._heads: list[tuple[int, int]] = []
         self._terms: Terms | None = None
@@ -83,11 +84,12 @@ class HeldGather(Gather):
                 done += 1
         return done
 
-    def abandon(self) -> None:
+    def abandon(self) -> Task | None:
         """Go no further."""
         if self._walk is not None:
             self._walk.leave()
             self._walk = None
+        return forgetting([self.items, self._met, *self._runs])
 
     def _look_at_some(self, most: i64, now_ms: i64) -> i64:
         walk = self._walk
@@ -131,6 +133,7 @@ class HeldGather(Gather):
         stamp, number = heappop(self._heads)
         run = self._runs[number]
         lease = run.pop()
+        assert isinstance(lease, Lease)
         if run:
             heappush(self._heads, (_stamp_of(run[len(run) - 1]), number))
         if held_lease(lease.job) is not lease:
@@ -160,10 +163,11 @@ class Gathers(Task):
                 self._at += 1
         return min(done, most - 1) if self._at >= len(self._gathers) else max(done, most)
 
-    def abandon(self) -> None:
+    def abandon(self) -> Task | None:
         """Go no further."""
         for gather in self._gathers:
             gather.abandon()
+        return forgetting([gather.items for gather in self._gathers])
 
 
 @final
@@ -199,9 +203,10 @@ class HeldCount(Task):
             done += len(items) // PER_UNIT + 1
         return done
 
-    def abandon(self) -> None:
+    def abandon(self) -> Task | None:
         """Go no further."""
         self._walk.leave()
+        return None
 
     def _add(self, lease: Lease) -> None:
         terms = lease.terms

@@ -13,6 +13,7 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq.finish import Keep, complete
 from jobyard.engine.glidemq.take import hand_to
 from jobyard.engine.jobs.finish import give_back
+from jobyard.engine.state.tasks import Task
 from jobyard.errors import NotHeld
 from jobyard.model.job import GLIDE, Job
 from jobyard.model.queue import Lease, Queue
@@ -246,6 +247,7 @@ class HeldEntries(Pieces):
     def __init__(self, found: HeldGather, now_ms: i64) -> None:
         super().__init__(len(found.items))
         self._found = found
+        found.items.reverse()
         self._now_ms: i64 = now_ms
 
     def write_head(self, out: BytesWriter) -> None:
@@ -254,13 +256,17 @@ class HeldEntries(Pieces):
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
         """Write one."""
-        lease = self._found.items[at]
+        lease = self._found.items.pop()
         assert isinstance(lease, Lease)
         write_array(out, 4)
         write_bulk(out, entry_text(self._found.places[at]))
         write_bulk(out, consumer_of(lease))
         write_integer(out, idle_ms(lease, self._now_ms))
         write_integer(out, i64(lease.job.deliveries))
+
+    def forget(self) -> Task | None:
+        """Return the work of freeing the rest."""
+        return self._found.abandon()
 
 
 def _pending_summary(call: Call, queue: Queue | None) -> None:

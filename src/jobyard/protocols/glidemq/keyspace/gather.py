@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PER_UNIT: Final = 4
 # Jobs that are looked at in any case.
 _LEAST: Final = 32
+# Jobs that are let go of in one unit of work, and those that are not worth a task.
+FORGOTTEN_PER_UNIT: Final = 16
+FORGOTTEN_AT_ONCE: Final = 500
 
 
 def job_of(item: Item) -> Job:
@@ -109,6 +112,40 @@ class Gather(Task):
     def look(self, most: i64) -> i64:
         """Look at about `most` units' worth of jobs; return what it took, -1 if that was all."""
         raise NotImplementedError
+
+    def abandon(self) -> Task | None:
+        """Return the work of freeing what was found."""
+        return forgetting([self.items])
+
+
+@final
+class Forgetting(Task):
+    """Lets go of what was found but is not wanted any more.
+
+    Each of a million jobs is somewhere else in memory, so that takes longer than a turn may.
+    """
+
+    def __init__(self, lists: list[list[Item]]) -> None:
+        super().__init__()
+        self._lists = lists
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Let some go."""
+        done: i64 = 0
+        while self._lists and done < most:
+            items = self._lists[-1]
+            if items:
+                del items[-FORGOTTEN_PER_UNIT:]
+            else:
+                self._lists.pop()
+            done += 1
+        return done
+
+
+def forgetting(lists: list[list[Item]]) -> Forgetting | None:
+    """Return the work of letting go of what was found, if that is much."""
+    count = sum([len(items) for items in lists])
+    return Forgetting(lists) if count > FORGOTTEN_AT_ONCE else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
