@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq.add import id_bytes
 from jobyard.engine.logs.text import Freeing
 from jobyard.engine.state.yard import STAMP_SHIFT
-from jobyard.protocols.glidemq.keyspace.gather import FORGOTTEN_AT_ONCE, Gather, job_of
+from jobyard.protocols.glidemq.keyspace.gather import FREED_AT_ONCE, Gather, job_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.long_commands import Pieces
 from jobyard.wire.resp.write import (
@@ -71,7 +71,7 @@ class Texts(Pieces):
 
     def forget(self) -> Task | None:
         """Return the work of freeing the rest."""
-        return Freeing(self._texts) if self.count - self.at > FORGOTTEN_AT_ONCE else None
+        return Freeing(self._texts) if self.count - self.at > FREED_AT_ONCE else None
 
 
 @final

@@ -23,7 +23,7 @@ from jobyard.wire.json.scan import (
 _PARTS_PER_UNIT: Final = 32
 BYTES_PER_UNIT: Final = 2048
 # The same of bytes that are only checked to be UTF-8.
-_UTF8_PER_UNIT: Final = 8192
+_UTF8_PER_UNIT: Final = 4096
 # Of a text or of blanks, gone through at once.
 WINDOW: Final = 64 << 10
 # Arrays and objects shorter than this are looked through again.
@@ -56,11 +56,13 @@ class JsonCheck:
         self._is_key: bool = False
         # How many values each array and object holds, as i32 in the order in which they begin.
         self._counts = BytesWriter()
-        # Of those that are open: where they begin, where their count stands, how many values came,
-        # what closes them.
+        # Of those that are open: where they begin, where their count stands, how many values came
+        # before the next began, what closes them.
         self._starts: list[i64] = []
         self._places: list[i64] = []
         self._values: list[i64] = []
+        # How many values came of the innermost.
+        self._count: i64 = 0
         self._closers = BytesWriter()
         self._ends: dict[int, int] = {}
 
@@ -153,7 +155,7 @@ class JsonCheck:
             self._is_key = state == _KEY
         elif state == _KEY:
             # An object may end where its first key could stand; behind a comma none may.
-            if byte == 125 and self._values[-1] == 0:
+            if byte == 125 and self._count == 0:
                 self._close()
             else:
                 self._refuse()
@@ -165,7 +167,7 @@ class JsonCheck:
             self._pass_scalar()
 
     def _is_empty_array(self) -> bool:
-        return self._closers[len(self._closers) - 1] == 93 and self._values[-1] == 0
+        return self._closers[len(self._closers) - 1] == 93 and self._count == 0
 
     def _open(self, byte: i64) -> None:
         if len(self._places) >= self._depth_max:
@@ -173,7 +175,8 @@ class JsonCheck:
             return
         self._starts.append(self._at)
         self._places.append(len(self._counts))
-        self._values.append(0)
+        self._values.append(self._count)
+        self._count = 0
         self._closers.append(u8(byte + 2))
         write_i32_le(self._counts, 0)
         self._at += 1
@@ -184,7 +187,8 @@ class JsonCheck:
         if self._at - start >= LONG and len(self._places) <= _NOTED_DEPTH:
             self._ends[int(start)] = int(self._at + 1)
         place = self._places.pop()
-        count = self._values.pop()
+        count = self._count
+        self._count = self._values.pop()
         self._closers.truncate(len(self._closers) - 1)
         counts = self._counts
         counts[place] = u8(count & 0xFF)
@@ -200,7 +204,7 @@ class JsonCheck:
             self._refuse()
             return
         closer = self._closers[len(self._closers) - 1]
-        self._values[-1] += 1
+        self._count += 1
         if byte == closer:
             self._close()
         elif byte == 44:

@@ -13,7 +13,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.answers import ARRAY, Texts
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong, unknown_subcommand, wrong_count
-from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, FORGOTTEN_AT_ONCE, Treat
+from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, FREED_AT_ONCE, Treat
 from jobyard.protocols.glidemq.keyspace.key import SIDE_AREA, Scan
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
 from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, for_each, tell_count
@@ -335,7 +335,7 @@ class Scanning(Task):
     def abandon(self) -> Task | None:
         """Return the work of freeing the names that were found."""
         names = self.scan.names
-        return Freeing(names) if len(names) > FORGOTTEN_AT_ONCE else None
+        return Freeing(names) if len(names) > FREED_AT_ONCE else None
 
     def _scan_side(self, most: i64, now_ms: i64) -> i64:
         scan = self.scan

@@ -16,7 +16,7 @@ from jobyard.engine.state.tasks import Task
 from jobyard.model.index.item_set import Walk
 from jobyard.model.job import GLIDE, Job
 from jobyard.model.queue import Lease
-from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather, forgetting, job_of
+from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather, free_found, job_of
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
     consumer_of,
@@ -89,7 +89,7 @@ class HeldGather(Gather):
         if self._walk is not None:
             self._walk.leave()
             self._walk = None
-        return forgetting([self.items, self._met, *self._runs])
+        return free_found([self.items, self._met, *self._runs])
 
     def _look_at_some(self, most: i64, now_ms: i64) -> i64:
         walk = self._walk
@@ -167,7 +167,7 @@ class Gathers(Task):
         """Go no further."""
         for gather in self._gathers:
             gather.abandon()
-        return forgetting([gather.items for gather in self._gathers])
+        return free_found([gather.items for gather in self._gathers])
 
 
 @final

@@ -41,6 +41,8 @@ _QUEUES_MAX: Final = (1 << 21) - 1
 # What work is counted in: queues that are passed over in one unit, what it takes to look at all
 # parts of one, and jobs in one unit.
 _PASSED_PER_UNIT: Final = 4
+# What it takes to give a queue a number, in queues passed over.
+_NEW_PASSES: Final = 3
 _WHOLE_UNITS: Final = 48
 _JOBS_PER_UNIT: Final = 2
 # What an argument may write to the journal beside its own bytes.
@@ -168,18 +170,20 @@ class QueueProjections(Projections):
     def _look_around(self, scan: Scan, most: i64) -> i64:
         """Give numbers to queues that have none; return what it took, `most` if some are left."""
         unseen = scan.unseen
+        done: i64 = 0
         if unseen is None:
             unseen = list(self._yard.queues)
             # In the order they were made.
             unseen.reverse()
             scan.unseen = unseen
-        done: i64 = 0
+            done = len(unseen) // 2
         while unseen and done < most * _PASSED_PER_UNIT:
             name = unseen.pop()
             done += 1
             if name not in self._known and len(self._seen) < _QUEUES_MAX:
                 self._known[name] = len(self._seen)
                 self._seen.append(name)
+                done += _NEW_PASSES
         return most if unseen else done // _PASSED_PER_UNIT
 
     def _add_whole(self, found: list[bytes], base: bytes, pattern: bytes, now_ms: i64) -> None:

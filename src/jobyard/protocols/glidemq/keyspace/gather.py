@@ -34,8 +34,8 @@ PER_UNIT: Final = 4
 # Jobs that are looked at in any case.
 _LEAST: Final = 32
 # Jobs that are let go of in one unit of work, and those that are not worth a task.
-FORGOTTEN_PER_UNIT: Final = 16
-FORGOTTEN_AT_ONCE: Final = 500
+FREED_PER_UNIT: Final = 16
+FREED_AT_ONCE: Final = 500
 
 
 def job_of(item: Item) -> Job:
@@ -115,11 +115,11 @@ class Gather(Task):
 
     def abandon(self) -> Task | None:
         """Return the work of freeing what was found."""
-        return forgetting([self.items])
+        return free_found([self.items])
 
 
 @final
-class Forgetting(Task):
+class FoundFreeing(Task):
     """Lets go of what was found but is not wanted any more.
 
     Each of a million jobs is somewhere else in memory, so that takes longer than a turn may.
@@ -135,17 +135,17 @@ class Forgetting(Task):
         while self._lists and done < most:
             items = self._lists[-1]
             if items:
-                del items[-FORGOTTEN_PER_UNIT:]
+                del items[-FREED_PER_UNIT:]
             else:
                 self._lists.pop()
             done += 1
         return done
 
 
-def forgetting(lists: list[list[Item]]) -> Forgetting | None:
+def free_found(lists: list[list[Item]]) -> FoundFreeing | None:
     """Return the work of letting go of what was found, if that is much."""
     count = sum([len(items) for items in lists])
-    return Forgetting(lists) if count > FORGOTTEN_AT_ONCE else None
+    return FoundFreeing(lists) if count > FREED_AT_ONCE else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

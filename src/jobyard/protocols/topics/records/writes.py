@@ -277,9 +277,10 @@ class Forgetting(Task):
         while done < most and self._objects:
             self._objects.pop()
             done += 1
-        if done < most:
+        if done == 0:
             self._body = b""
-        return done
+            return 0
+        return most
 
 
 def write(door: TopicsDoor, call: Call) -> None:
