@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Class os: what was written is synced no later than this.
 SYNC_INTERVAL_MS: Final = 50
 # Where little work is long, batches with more to sum than this are closed as long ones are.
-SUMMED_AT_ONCE: Final = 900
+SUMMED_AT_ONCE: Final = 700
 
 
 class FixedFacts(Facts):

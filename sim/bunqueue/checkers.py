@@ -96,10 +96,15 @@ def _check_shelves(shelves: Shelves, jobs: list[Job]) -> list[int]:
         if (len(own), started) != (int(lane.jobs_count), int(lane.slots_used)):
             told = (int(lane.jobs_count), int(lane.slots_used))
             raise Violation("lanes", f"{name}: {len(own)} jobs, {started} started, not {told}")
+        running = sum(job.state == LEASED for job in own)
+        if running != int(lane.running):
+            raise Violation("lanes", f"{name}: {running} run, not {lane.running}")
         standing = [job for job in own if part_of(job).is_standing]
         fresh = [job for job in standing if job.deliveries == 0]
         if len(fresh) > 1 or any(job.state != READY for job in standing):
             raise Violation("lanes", f"{name}: {_numbers(list(standing))} stand on their shelves")
+        if len(standing) > len(fresh) and int(lane.free_to_go_on()) < 0:
+            raise Violation("lanes", f"{name}: {_numbers(list(standing))} stand beside {running}")
         idle = [job for job in own if job.state == READY and not part_of(job).is_standing]
         is_free = started < max(int(lane.limits.concurrency), 1) and lane.pos < 0
         if idle and not fresh and is_free and not lane.limits.is_sequential():

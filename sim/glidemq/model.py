@@ -185,7 +185,8 @@ class GlideModel(GlideKeys):
         if job is None or job.state != READY or job.shelf != shelf:
             raise Violation("lease", f"{ask} was given {job_id!r}: {job}")
         ready = self.available(ask.queue, shelf)
-        if job not in ready and not (job.wish.lane and self._was_let(job)):
+        is_barred = job.is_old(self.now) or job.queue in self.paused
+        if job not in ready and (is_barred or not job.wish.lane or not self._was_let(job)):
             raise Violation("lease", f"{ask} was given {job}, which is held up")
         mine = (job.rank, self.place_of(job))
         for other in ready:
@@ -204,8 +205,6 @@ class GlideModel(GlideKeys):
 
     def _was_let(self, job: GlideJob) -> bool:
         """Tell whether others of a key that go before a job were given in the same turn."""
-        if job.is_old(self.now) or job.queue in self.paused:
-            return False
         most = max(job.wish.concurrency, 1)
         if job.deliveries > 0:
             return sum(j.state == LEASED for j in self.lane_of(job)) < most
@@ -215,6 +214,19 @@ class GlideModel(GlideKeys):
         if started >= most:
             return False
         return all((j.queue, j.id) in self.just_given for j in before)
+
+    def _may_wait(self, job: GlideJob) -> bool:
+        """Tell whether others of a key may keep a job from a worker that knows it.
+
+        Which of those goes on that are back from the dead may have changed in this turn, and who
+        is the next to start where several may run.
+        """
+        if not job.wish.lane:
+            return False
+        if job.deliveries == 0:
+            return job.wish.concurrency > 1 or not self.is_standing(job)
+        started = sum(j.has_started() for j in self.lane_of(job))
+        return started > max(job.wish.concurrency, 1)
 
     def _pop(self, ask: Ask, answer: Answer) -> int:
         """Take from one list, or from the first of both that has any."""
@@ -232,27 +244,36 @@ class GlideModel(GlideKeys):
         if job is None:
             self.expect(ask, answer, b"")
             return 0
+        if job.held is None and not self._took_up(ask, answer, job):
+            return job.batch
         held = job.held
-        is_known = ask.entry == job.entry()
-        if held is None:
-            # Who knows no entry had it from a list, so it was given at least once.
-            was_given = is_known if ask.entry else job.deliveries > 0
-            if job.state != READY or not was_given:
-                return self.told(ask, answer, b"GROUP_FULL", job)
-            if answer == b"EXPIRED" and job.is_old(self.now):
-                self.lay(job, b"expired")
-                return self.batch
-            self.reach("taken up again")
-            self.run(job, "", is_list=not ask.entry)
-            held = job.held
-            assert held is not None
-        elif not held.is_list and not is_known:
+        assert held is not None
+        if not held.is_list and ask.entry != job.entry():
             return self.told(ask, answer, b"GROUP_FULL", job)
         held.beat = self.now
         if job.is_revoked:
             return self.told(ask, answer, b"REVOKED", job)
         self.same_fields(ask, answer, job)
         return job.batch
+
+    def _took_up(self, ask: Ask, answer: Answer, job: GlideJob) -> bool:
+        """Let a worker have a job that it was once given and that nobody has; False if refused."""
+        # Who knows no entry had it from a list, so it was given at least once.
+        was_given = ask.entry == job.entry() if ask.entry else job.deliveries > 0
+        if job.state != READY or not was_given:
+            self.expect(ask, answer, b"GROUP_FULL")
+            return False
+        if answer == b"EXPIRED" and job.is_old(self.now):
+            self.lay(job, b"expired")
+            return False
+        if answer == b"GROUP_FULL" and self._may_wait(job):
+            self.reach("not taken up again")
+            return False
+        if not self.is_standing(job) and not self._was_let(job):
+            raise Violation("ordering", f"{ask} began {job}, which is held up")
+        self.reach("taken up again")
+        self.run(job, "", is_list=not ask.entry)
+        return True
 
     # -- ending ------------------------------------------------------------------------------------
 

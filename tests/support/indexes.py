@@ -5,7 +5,7 @@ from jobyard.engine.state.yard import Yard
 from jobyard.model.glidemq.fields import GlidePart
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item_set import Bag
-from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
 from jobyard.model.throttle.ordering_group import Lane, lane_of
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM, Shelves
 from jobyard.model.throttle.settings import Group
@@ -66,6 +66,7 @@ def _recount_lane(lane: Lane, jobs: list[Job]) -> None:
     ready = [job for job in live if job.state == READY]
     assert lane.jobs_count == len(jobs)
     assert lane.slots_used == sum(job.deliveries > 0 for job in live)
+    assert lane.running == sum(job.state == LEASED for job in live)
     assert ids(lane.waiting) == sorted(int(job.id) for job in ready if is_behind(job))
     check_heap(lane.waiting)
     standing = sorted(int(job.id) for job in ready if not is_behind(job))

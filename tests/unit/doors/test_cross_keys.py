@@ -353,6 +353,23 @@ def test_only_leases_that_are_to_last_outlive_the_server() -> None:
     assert after.api.ok(f"{QUEUE}/ack", {"node": "w", "seqs": [1, 2, 3, 4, 5]})["skipped"] == [5]
 
 
+def test_beside_a_lease_that_outlives_the_server_no_other_of_its_ordering_key_runs() -> None:
+    doors = Crossing(MemoryStorage())
+    doors.api.put(QUEUE, type="queue", leases_durable=True)
+    for number in range(2):
+        doors.glide.add(data=str(number), key="k")
+    [first] = doors.glide.read()
+    assert doors.glide.fail(*first) == b"failed"
+    doors.take("topics")
+    keys = ["failed", "scheduled", "events", "id"]
+    assert doors.glide.call("retryJobs", keys, 0, doors.glide.ts()) == 1
+    doors.glide.promote()
+    after = doors.reboot()
+    assert after.glide.read(count=2) == []
+    after.api.ok(f"{QUEUE}/ack", {"node": "w", "seqs": [2]})
+    assert [job_id for job_id, _ in after.glide.read(count=2)] == ["1"]
+
+
 def test_shelves_lanes_keys_and_the_dead_are_where_they_were_after_a_crash() -> None:
     doors = Crossing(MemoryStorage())
     doors.make()

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq.add import entry_of, tables_of
 from jobyard.engine.jobs.move import is_revoked
 from jobyard.engine.jobs.take import arm_gate, lay_expired, take_from, take_job
-from jobyard.engine.state.placement import reopen
+from jobyard.engine.state.placement import is_waiting_in_lane, reopen
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
 from jobyard.model.job import GLIDE, READY, Job
@@ -109,7 +109,8 @@ def beat(job: Job, now_ms: i64) -> None:
 def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> int:
     """Let a worker begin with a job it took, or take one that it was once given and lost.
 
-    One of a list has no entry; its worker says "".
+    One of a list has no entry; its worker says "". One that waits for others of its lane is given
+    to nobody, though it ran before: it may have come back from the dead since.
     """
     lease = job.lease
     if lease is None:
@@ -119,6 +120,9 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
             return IS_BUSY
         if expire_if_over(yard, job, now_ms):
             return IS_EXPIRED
+        reopen(yard, job.queue, now_ms)
+        if is_waiting_in_lane(job):
+            return IS_BUSY
         tables = tables_of(yard)
         terms = tables.terms(consumer, is_list=not entry)
         lease = take_job(yard, job.id, tables.book, terms, now_ms)

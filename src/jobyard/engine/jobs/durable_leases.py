@@ -12,12 +12,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from jobyard.engine.state.placement import advance
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import LEASE_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.details import Fields, KeptLease, kept_field, size_of
 from jobyard.model.job import READY, TOPICS, Job
 from jobyard.model.queue import Book, Lease, Terms
+from jobyard.model.throttle.ordering_group import lane_of
 
 # What the note of a lease holds beside the name of who holds it.
 _NOTE_ROOM: Final = 128
@@ -82,3 +84,7 @@ def resume(yard: Yard, job: Job, book: Book, now_ms: i64) -> None:
     if timeout_ms > 0:
         lease.sort_key = min(lease.sort_key, kept.started_ms + timeout_ms)
     yard.resume(job, lease)
+    lane = lane_of(job.extra)
+    if lane is not None:
+        # Another may stand on its shelf that waited while this one ran.
+        advance(yard, job.queue, lane, now_ms)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from jobyard.engine.state.names import shelves_of
-from jobyard.model.job import Job
+from jobyard.model.job import LEASED, Job
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.throttle.ordering_group import Lane, lane_of, part_of
 from jobyard.model.throttle.ready_lists import STAGED, STREAM
@@ -80,6 +80,8 @@ def use_slot(job: Job, extra: Extra, count: i64) -> None:
     lane = lane_of(extra)
     if lane is not None and job.deliveries > 0:
         lane.slots_used += count
+        if job.state == LEASED:
+            lane.running += count
 
 
 def rejoin(job: Job, extra: Extra) -> None:
@@ -131,18 +133,14 @@ def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
     """Bring to their shelves those of a lane who may start, or may go on."""
     shelves = shelves_of(queue)
     shelves.open_lane(lane)
-    front = lane.front
-    if front is not None and lane.is_held_by_others(front):
-        # One was taken by its name, or came back from the dead, and goes before it.
-        leave_line(yard, front, part_of(front), lane)
-        line_up(front, part_of(front), lane)
+    _make_way(yard, lane)
     waiting = lane.waiting.items
     while waiting:
         job = waiting[0]
         assert isinstance(job, Job)
         part = part_of(job)
         opens_ms = lane.closed_until_ms
-        if job.deliveries > 0 and _is_crowded(queue, lane):
+        if job.deliveries > 0 and lane.free_to_go_on() <= 0:
             return
         if job.deliveries == 0:
             if lane.front is not None or lane.is_held_by_others(job):
@@ -162,23 +160,27 @@ def advance(yard: Yard, queue: Queue, lane: Lane, now_ms: i64) -> None:
         stand(yard, job)
 
 
-def _is_crowded(queue: Queue, lane: Lane) -> bool:
-    """Tell whether others keep one from going on that has started.
+def _make_way(yard: Yard, lane: Lane) -> None:
+    """Let those wait again before whom others go: one was taken by its name, or came back."""
+    front = lane.front
+    if front is not None and lane.is_held_by_others(front):
+        _wait_again(yard, front, lane)
+    if lane.free_to_go_on() < 0:
+        # One is enough for one that was taken; where the limit was lowered, others follow it.
+        last = lane.last_to_go_on()
+        if last is not None:
+            _wait_again(yard, last, lane)
 
-    Only where more have started than may run at once: one came back from the dead when another had
-    its slot, or the limit was lowered.
-    """
-    most = max(lane.limits.concurrency, 1)
-    if lane.slots_used <= most:
-        return False
-    ahead: i64 = len(lane.standing)
-    if lane.front is not None:
-        ahead -= 1
-    for item in queue.leased.items:
-        assert isinstance(item, Job)
-        if lane_of(item.extra) is lane:
-            ahead += 1
-    return ahead >= most
+
+def _wait_again(yard: Yard, job: Job, lane: Lane) -> None:
+    part = part_of(job)
+    leave_line(yard, job, part, lane)
+    line_up(job, part, lane)
+
+
+def is_waiting_in_lane(job: Job) -> bool:
+    """Tell whether a ready job waits for others of its lane, or for the lane to open."""
+    return lane_of(job.extra) is not None and not part_of(job).is_standing
 
 
 def reopen(yard: Yard, queue: Queue, now_ms: i64) -> None:

@@ -64,6 +64,8 @@ class Lane(Item):
         self.jobs_count: i64 = 0
         # Jobs that have started and are not at rest.
         self.slots_used: i64 = 0
+        # Those of them that run now.
+        self.running: i64 = 0
         # Ready, but not on a shelf: by order.
         self.waiting = Heap()
         self.front: Job | None = None
@@ -163,6 +165,25 @@ class Lane(Item):
         if self.slots_used >= max(limits.concurrency, 1):
             return True
         return limits.is_sequential() and self.next_to_start() is not job
+
+    def free_to_go_on(self) -> i64:
+        """Return how many more that have started may stand on their shelves; below 0, too many do.
+
+        All that have started may, unless more have than may run at once: one came back from the
+        dead when another had its slot, or was taken by its name, or the limit was lowered.
+        """
+        going_on: i64 = len(self.standing)
+        if self.front is not None:
+            going_on -= 1
+        return max(self.limits.concurrency, 1) - self.running - going_on
+
+    def last_to_go_on(self) -> Job | None:
+        """Return the one that has started and came to stand on its shelf last."""
+        standing = self.standing
+        at: i64 = len(standing) - 1
+        if at >= 0 and standing[at] is self.front:
+            at -= 1
+        return standing[at] if at >= 0 else None
 
     def may_start_ms(self, cost: i64, now_ms: i64) -> i64:
         """Return when time lets a job start that costs so much: now, or later."""

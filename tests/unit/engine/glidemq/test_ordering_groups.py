@@ -2,6 +2,7 @@ from jobyard.engine.glidemq.add import entry_of, id_of, state_of
 from jobyard.engine.glidemq.finish import defer
 from jobyard.engine.glidemq.flows import Child, add_flow
 from jobyard.engine.glidemq.move import close_lane, hold_back, next_due, remove, revoke
+from jobyard.engine.glidemq.take import ACTIVE, IS_BUSY, activate
 from jobyard.engine.jobs.finish import finish
 from jobyard.engine.jobs.take import take, take_job
 from jobyard.model.job import Job
@@ -202,6 +203,82 @@ def test_a_job_taken_by_its_name_passes_the_others() -> None:
     assert place.taken() == []
     finish(site.yard, jobs[1], site.now_ms)
     assert place.taken() == ["1"]
+
+
+def back_from_the_dead(count: int, concurrency: int = 1) -> GlideYard:
+    """Return a yard with jobs of one key that all ran and failed, and are in the stream again."""
+    place = GlideYard()
+    for _ in range(count):
+        place.add(lane="a", concurrency=concurrency)
+        place.take()
+    for job in place.site.yard.jobs.all():
+        place.take()
+        place.fail(job)
+    assert len(retry_jobs(place.site.yard, place.site.queue(), 0, place.now_ms)) == count
+    assert place.promote() == count
+    return place
+
+
+def test_a_worker_that_knows_a_job_does_not_begin_it_before_others_that_came_back() -> None:
+    place = back_from_the_dead(2)
+    yard = place.site.yard
+    first, second = job_of(place, 1), job_of(place, 2)
+    for entry in (entry_of(second), ""):
+        assert activate(yard, second, entry, "w1", place.now_ms) == IS_BUSY
+    assert place.taken() == ["1"]
+    assert activate(yard, second, entry_of(second), "w1", place.now_ms) == IS_BUSY
+    place.complete(first)
+    assert activate(yard, second, entry_of(second), "w1", place.now_ms) == ACTIVE
+    recount(yard)
+    assert place.taken() == []
+
+
+def test_a_worker_that_knows_a_job_does_not_begin_it_out_of_turn() -> None:
+    place = GlideYard()
+    first, second = place.add(lane="a"), place.add(lane="a")
+    yard = place.site.yard
+    assert activate(yard, second, entry_of(second), "w1", place.now_ms) == IS_BUSY
+    assert activate(yard, first, entry_of(first), "w1", place.now_ms) == ACTIVE
+    recount(yard)
+    assert activate(yard, second, entry_of(second), "w1", place.now_ms) == IS_BUSY
+    assert state_of(second) == "group-waiting"
+
+
+def test_a_worker_begins_what_it_lost_once_its_lane_is_open_again() -> None:
+    place = GlideYard()
+    job = place.add(lane="a")
+    place.take()
+    yard = place.site.yard
+    hold_back(yard, job, entry_of(job), place.now_ms + 100, place.now_ms)
+    assert activate(yard, job, entry_of(job), "w1", place.now_ms) == IS_BUSY
+    place.site.now_ms += 100
+    assert activate(yard, job, entry_of(job), "w1", place.now_ms) == ACTIVE
+    recount(yard)
+
+
+def test_those_that_came_back_make_way_for_one_taken_by_its_name() -> None:
+    place = back_from_the_dead(3)
+    site = place.site
+    second = job_of(place, 2)
+    take_job(site.yard, second.id, site.book, TERMS, site.now_ms)
+    recount(site.yard)
+    assert place.taken() == []
+    finish(site.yard, second, site.now_ms)
+    assert place.taken() == ["1"]
+    place.complete(job_of(place, 1))
+    assert place.taken() == ["3"]
+
+
+def test_of_several_that_came_back_the_last_makes_way() -> None:
+    place = back_from_the_dead(4, concurrency=2)
+    site = place.site
+    last = job_of(place, 4)
+    take_job(site.yard, last.id, site.book, TERMS, site.now_ms)
+    assert place.taken() == ["1"]
+    finish(site.yard, last, site.now_ms)
+    assert place.taken() == ["2"]
+    place.restart()
+    assert place.taken() == ["1", "2"]
 
 
 def test_a_job_that_is_revoked_or_expires_gives_way() -> None:

@@ -231,6 +231,23 @@ def test_one_that_is_back_from_the_dead_waits_while_another_of_its_key_runs(
     assert [job_id for job_id, _ in library.read(count=5)] == ["1"]
 
 
+def test_of_two_of_a_key_that_are_back_from_the_dead_one_runs_though_both_are_known(
+    library: Library,
+) -> None:
+    library.add(key="k")
+    library.add(key="k")
+    for _ in range(2):
+        assert library.fail(*library.read()[0]) == b"failed"
+    assert library.call("retryJobs", ["failed", "scheduled", "events", "id"], 0, library.ts()) == 2
+    library.promote()
+    assert library.activate("2", "") == b"GROUP_FULL"
+    [first] = library.read(count=5)
+    assert (first[0], library.activate("2", "")) == ("1", b"GROUP_FULL")
+    library.complete(*first)
+    assert b"2" in library.activate("2", "")
+    assert library.read(count=5) == []
+
+
 def test_one_that_a_restart_gave_back_keeps_its_turn_while_it_is_renamed() -> None:
     library = Library(BareGlidemq(MemoryStorage()))
     library.add(key="k")
