@@ -53,6 +53,8 @@ class Each(Task):
         self._units: i64 = units
         self._at: i64 = 0
         self.count: i64 = 0
+        # What comes behind it takes a turn of its own.
+        self.ends_turn: bool = False
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Do some."""
@@ -63,6 +65,11 @@ class Each(Task):
             self.count += self._act(int(self._at), int(self._at + some))
         self._at += some
         done = some * self._units
+        if self._at >= self._size and self.ends_turn:
+            self.ends_turn = False
+            tasks = self._call.yard.tasks
+            tasks.leave_less(tasks.units_per_turn)
+            return max(done, most)
         return min(done, most - 1) if self._at >= self._size else max(done, most)
 
 
@@ -76,6 +83,16 @@ def for_each(
             pieces.write_all(call.out)
         return
     each = Each(call, count, act, units, is_reading=is_reading)
+    begin(call, each, lambda: tell(int(each.count)), count * units)
+
+
+def read_each(call: Call, count: i64, act: Act, tell: TellCount, units: i64) -> None:
+    """Read each of `count` arguments, then do with all of them in a turn what cannot be cut."""
+    if count <= FEW_ARGUMENTS:
+        tell(act(0, int(count)))
+        return
+    each = Each(call, count, act, units, is_reading=True)
+    each.ends_turn = True
     begin(call, each, lambda: tell(int(each.count)), count * units)
 
 

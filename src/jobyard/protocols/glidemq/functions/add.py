@@ -29,7 +29,7 @@ from jobyard.protocols.glidemq.keyspace.key_parts import Place
 from jobyard.protocols.glidemq.keyspace.views.job import shown_state
 from jobyard.protocols.glidemq.keyspace.views.sets import is_scheduled
 from jobyard.protocols.glidemq.keyspace.views.writes import job_of_member
-from jobyard.protocols.glidemq.many_arguments import for_each
+from jobyard.protocols.glidemq.many_arguments import read_each
 from jobyard.wire.json.write import write_texts
 from jobyard.wire.resp.write import write_bulk
 
@@ -274,7 +274,7 @@ def add_flow(call: Fcall) -> None:
             "add more with addJob, which may name a parent"
         )
     flow = Flow(call, int(ties_count))
-    for_each(call.call, count, flow.read, lambda _: flow.enter(), _CHILD_UNITS, is_reading=True)
+    read_each(call.call, count, flow.read, lambda _: flow.enter(), _CHILD_UNITS)
 
 
 @final
