@@ -85,7 +85,7 @@ class Fcall:
         """Return an argument that is a whole number of at least 0."""
         number = self.any_number(at, what)
         if number < 0 or number > most:
-            raise Wrong(f"ERR {what} out of range")
+            raise Wrong(f"ERR {what} is not an integer or out of range")
         return number
 
     def any_number(self, at: i64, what: str) -> i64:
@@ -96,7 +96,7 @@ class Fcall:
             return i64(data[0]) - 48
         number = whole(data)
         if number is None:
-            raise Wrong(f"ERR {what} is not a number")
+            raise Wrong(f"ERR {what} is not an integer or out of range")
         return i64(number)
 
     def number_or(self, at: i64, otherwise: i64, what: str) -> i64:

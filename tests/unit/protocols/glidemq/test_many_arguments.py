@@ -252,7 +252,7 @@ def test_a_long_flow_that_is_wrong_at_its_end_adds_nothing(library: Library) -> 
     words = flow(library, 400)
     words[-6] = "later"
     told = answer(library, *words)
-    assert "delay is not a number" in str(told)
+    assert "delay is not an integer" in str(told)
     assert library.site.yard.jobs.count == 0
     assert library.name not in library.site.yard.queues
 

@@ -52,7 +52,7 @@ def test_an_error_in_a_transaction_leaves_the_others_as_they_are(library: Librar
     client.ask("FCALL", "glidemq_addJob", 4, *keys, *library.arguments(ts="soon"))
     client.ask("FCALL", "glidemq_addJob", 4, *keys, *library.arguments())
     first, error, last = client.ask("EXEC")
-    assert (first, str(error), last) == (1, "timestamp is not a number", b"1")
+    assert (first, str(error), last) == (1, "timestamp is not an integer or out of range", b"1")
     library = restarted(library)
     assert library.client.ask("HGET", library.key("schedulers"), "s") == b"1"
     assert library.client.ask("GET", library.key("id")) == b"1"

@@ -279,7 +279,7 @@ def set_meta_fields(yard: Yard, name: str, fields: dict[bytes, bytes], now_ms: i
     for field, value in known.items():
         number = whole(value)
         if number is None or not 0 <= number <= NUMBER_MAX:
-            raise Wrong(f"ERR {field.decode()} is not a number")
+            raise Wrong(f"ERR {field.decode()} is not an integer or out of range")
         numbers[field] = number
     queue = open_queue(yard, name)
     settings = copy_settings(queue)
