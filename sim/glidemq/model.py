@@ -191,7 +191,9 @@ class GlideModel(GlideKeys):
         mine = (job.rank, self.place_of(job))
         for other in ready:
             is_before = (other.rank, self.place_of(other)) < mine
-            if is_before and (other.queue, other.id) not in self.just_given:
+            # Who waited may have been served before others of a key made room for the other.
+            is_late = (other.queue, other.id) in self.just_given or self.came_up(other)
+            if is_before and not is_late:
                 raise Violation("order", f"{ask} was given {job} before {other}")
         found = self.yard.jobs.get(job.number)
         assert found is not None
@@ -225,8 +227,7 @@ class GlideModel(GlideKeys):
             return False
         if job.deliveries == 0:
             return job.wish.concurrency > 1 or not self.is_standing(job)
-        started = sum(j.has_started() for j in self.lane_of(job))
-        return started > max(job.wish.concurrency, 1)
+        return self.is_crowded(job)
 
     def _pop(self, ask: Ask, answer: Answer) -> int:
         """Take from one list, or from the first of both that has any."""

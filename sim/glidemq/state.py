@@ -52,6 +52,8 @@ class GlideState:
         self._endings = 0
         # Jobs of keys that have started and stand on their shelves.
         self._going_on: set[int] = set()
+        # Those of a key that stood on their shelves when the last turn was over.
+        self._stood: set[int] = set()
         # By queue and key: whose turn it is where several may run.
         self._fronts: dict[tuple[str, str], int] = {}
         # Given in one turn of the yard, in an order that the answers do not tell.
@@ -96,18 +98,27 @@ class GlideState:
         """Tell whether the others of its key let a ready job stand on its shelf."""
         if not job.wish.lane:
             return True
-        others = self.lane_of(job)
-        most = max(job.wish.concurrency, 1)
-        started = sum(other.has_started() for other in others)
         if job.deliveries > 0:
             # Where more have started than may run, some are back from the dead, and wait too.
-            return started <= most or job.number in self._going_on
-        if started >= most:
+            return not self.is_crowded(job) or job.number in self._going_on
+        others = self.lane_of(job)
+        if sum(other.has_started() for other in others) >= max(job.wish.concurrency, 1):
             return False
         if job.wish.concurrency <= 1:
             before = [j for j in others if j.is_open() and not j.deliveries and j.order < job.order]
             return not before
         return self._fronts.get((job.queue, job.wish.lane)) == job.number
+
+    def is_crowded(self, job: GlideJob) -> bool:
+        """Tell whether a job has started, and more of its key have than may run at once."""
+        if not job.wish.lane or not job.has_started():
+            return False
+        started = sum(other.has_started() for other in self.lane_of(job))
+        return started > max(job.wish.concurrency, 1)
+
+    def came_up(self, job: GlideJob) -> bool:
+        """Tell whether others of its key let a job come to its shelf in this turn."""
+        return bool(job.wish.lane) and job.number not in self._stood
 
     def is_parked(self, job: GlideJob) -> bool:
         """Tell whether a ready job waits for others of its key, of whom none may start."""
@@ -348,14 +359,17 @@ class GlideState:
     def settle(self) -> None:
         """Look at the places that jobs got in this turn of the yard."""
         self._going_on.clear()
+        self._stood.clear()
         for job in self.jobs.values():
             found = self.yard.jobs.get(job.number)
             if found is None:
                 raise Violation("lost", f"{job} is not there")
             self.place_of(job)
             part = None if found.extra is None else found.extra.glide
-            if part is not None and part.is_standing and job.deliveries > 0:
-                self._going_on.add(job.number)
+            if part is not None and part.is_standing:
+                self._stood.add(job.number)
+                if job.deliveries > 0:
+                    self._going_on.add(job.number)
             if job.wish.concurrency > 1 and part is not None and part.lane is not None:
                 # What came in one turn of time may have come in another order.
                 front = part.lane.front
