@@ -211,6 +211,9 @@ class GlideModel(GlideKeys):
         if job.deliveries > 0:
             return sum(j.state == LEASED for j in self.lane_of(job)) < most
         others = [j for j in self.lane_of(job) if j.is_open() and not j.deliveries]
+        if job.wish.concurrency > 1:
+            # Who is to come holds up nobody; it may have come just after this one was given.
+            others = [j for j in others if j.state == READY and j.stood < self.now]
         before = [j for j in others if j.order < job.order]
         started = sum(j.has_started() for j in self.lane_of(job))
         if started >= most:
