@@ -70,11 +70,11 @@ class JsonCheck:
         """Tell whether all was checked, or something was bad."""
         return self._state == _DONE
 
-    def take_counts(self) -> bytes:
-        """Return how many values each array and object holds, and forget it."""
-        counts = self._counts.getvalue()
-        self._counts = BytesWriter()
-        return counts
+    def count_at(self, place: i64) -> i64:
+        """Return how many values an array or object holds, the first at 0, the next at 4."""
+        counts = self._counts
+        low = i64(counts[place]) | i64(counts[place + 1]) << 8
+        return low | i64(counts[place + 2]) << 16 | i64(counts[place + 3]) << 24
 
     def after(self, at: i64) -> i64:
         """Return where the value at `at` ends."""

@@ -8,12 +8,13 @@ whoever reads them takes the last.
 
 from typing import Final, final
 
-from librt.strings import BytesWriter, read_i32_le, write_i32_le
+from librt.strings import BytesWriter, write_i32_le
 from mypy_extensions import i64
 
 from jobyard.wire.json.check import BYTES_PER_UNIT, WINDOW, JsonCheck
 from jobyard.wire.json.read import is_plain_integer, text_of
 from jobyard.wire.json.scan import number_end, skip_blanks
+from jobyard.wire.long_input import LongInput
 from jobyard.wire.msgpack.forms import DEPTH_MAX, KIND_MAP, decode, kind_of
 from jobyard.wire.msgpack.write import (
     Part,
@@ -49,12 +50,13 @@ class JsonPack:
         self._is_done: bool = False
         self.is_bad: bool = False
         self._at: i64 = 0
-        self._found: bytes = _NONE
         self._count_at: i64 = 0
         self._depth: i64 = 0
         # Numbers with a fraction in the slice that is being written.
         self._floats: i64 = 0
+        # The last piece of the output, and those before: to copy all of it in the end takes long.
         self._out = BytesWriter()
+        self._before = LongInput()
         # Where the text begins in the output that is written piece by piece; -1 for none.
         self._text_at: i64 = -1
         # Where a long text without escapes ends that is copied piece by piece; 0 for none.
@@ -82,7 +84,6 @@ class JsonPack:
             if self._check.is_bad:
                 self._refuse()
             elif self._check.is_done():
-                self._found = self._check.take_counts()
                 self._is_writing = True
         return done
 
@@ -107,8 +108,8 @@ class JsonPack:
             else:
                 self._at = skip_blanks(self._data, start, min(self._end, start + WINDOW))
                 if self._at == self._end:
-                    self._packed = self._out.getvalue()
-                    self._out = BytesWriter()
+                    self._spill()
+                    self._packed = self._before.take()
                     self._is_done = True
                 elif self._at - start < WINDOW:
                     self._write_one(self._data[self._at])
@@ -116,10 +117,16 @@ class JsonPack:
             long += self._at - start
             if self._is_done:
                 break
+            if len(self._out) >= PIECE_SIZE and self._text_at < 0:
+                self._spill()
         # A number with a fraction costs as much as some other values.
         parts += self._floats * _FLOAT_PARTS
         self._floats = 0
         return 1 + parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT
+
+    def _spill(self) -> None:
+        self._before.append(self._out.getvalue())
+        self._out = BytesWriter()
 
     def _write_one(self, byte: i64) -> None:
         if byte in (44, 58):
@@ -130,9 +137,9 @@ class JsonPack:
             self._at += 1
             return
         if self._depth == 1:
-            self._tops.append(len(self._out))
+            self._tops.append(self._before.size + len(self._out))
         if byte in (123, 91):
-            count = i64(read_i32_le(self._found, self._count_at))
+            count = self._check.count_at(self._count_at)
             self._count_at += 4
             self._depth += 1
             self._at += 1
