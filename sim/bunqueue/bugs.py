@@ -206,15 +206,16 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.protocols.bunqueue.commands.push_batch",
-                "                    refuse_taken(yard, queue, wish, now_ms)\n",
+                "                    links.refuse_taken(queue, now_ms)\n",
                 "                    assert now_ms >= 0\n",
             ),
             (
                 "jobyard.protocols.bunqueue.commands.push_batch",
-                "        job = stand_in(yard, queue, wish, now_ms)\n",
+                "        job = commit(self._yard, queue, wish, links, now_ms)\n",
                 (
-                    "        refuse_taken(yard, queue, wish, now_ms)\n"
-                    "        job = stand_in(yard, queue, wish, now_ms)\n"
+                    "        if links is not None:\n"
+                    "            links.refuse_taken(queue, now_ms)\n"
+                    "        job = commit(self._yard, queue, wish, links, now_ms)\n"
                 ),
             ),
         ),

@@ -13,7 +13,8 @@ from mypy_extensions import i64, u8
 
 from jobyard.engine.jobs.flows import is_suspended
 from jobyard.engine.jobs.listing import roster_of
-from jobyard.engine.jobs.put import Wish, enter, intern, make_room, make_way, room_for
+from jobyard.engine.jobs.put import Wish, enter, intern, room_for
+from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.queues import keep_counting
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.names import glide_key, seq_of
@@ -163,7 +164,7 @@ def add(yard: Yard, queue: Queue, adding: Adding, now_ms: i64) -> Job:
     wish = wish_for(yard, adding)
     parent = adding.parent
     room: i64 = 0 if parent is None else _room_to_tie(parent, adding)
-    _make_room(yard, queue, wish, room, now_ms)
+    _reserve(yard, queue, wish, room, now_ms)
     queue.next_seq = seq
     job = enter_wish(yard, queue, wish, now_ms)
     if parent is not None:
@@ -178,7 +179,7 @@ def add_alike(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
     if queue.roster is None:
         roster_of(queue)
     seq = free_seq(queue, queue.next_seq, None)
-    _make_room(yard, queue, wish, 0, now_ms)
+    _reserve(yard, queue, wish, 0, now_ms)
     queue.next_seq = seq
     job = enter_wish(yard, queue, wish, now_ms)
     if queue.first_link is not None:
@@ -186,12 +187,10 @@ def add_alike(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
     return job
 
 
-def _make_room(yard: Yard, queue: Queue, wish: Wish, more: i64, now_ms: i64) -> None:
-    """See that the job of a wish can be taken in, and so many bytes of the journal beside it."""
+def _reserve(yard: Yard, queue: Queue, wish: Wish, more: i64, now_ms: i64) -> None:
+    """Reserve for the job of a wish, and so many bytes of the journal beside it."""
     room = room_for(queue, wish) + counting_room(queue) + more
-    if queue.config is not None:
-        make_way(yard, queue, 1, len(wish.body), room, now_ms)
-    make_room(yard, room, now_ms)
+    reserve(yard, queue, 1, len(wish.body), room, now_ms)
 
 
 def _tie(yard: Yard, parent: Job, child: Job, adding: Adding) -> None:
@@ -239,15 +238,20 @@ def codec_of(data: bytes) -> u8:
     return GZIP if data[:3] == b"gz:" else RAW
 
 
-def wish_for(yard: Yard, adding: Adding, *, is_expectant: bool = False) -> Wish:
-    """Return what a description asks of the yard; the order in its lane comes with the entry."""
+def wish_for(
+    yard: Yard, adding: Adding, *, is_expectant: bool = False, is_child: bool = False
+) -> Wish:
+    """Return what a description asks of the yard; the order in its lane comes with the entry.
+
+    A child may be described before its parent has an id.
+    """
     wish = Wish(GLIDE, codec_of(adding.data), adding.data)
     wish.rank = adding.priority
     if not is_expectant:
         wish.delay_ms = adding.delay_ms
     wish.own_ms = adding.ts
     has_part = bool(adding.lane or adding.parent_id or adding.scheduler or adding.cost > 0)
-    has_part = has_part or is_expectant
+    has_part = has_part or is_expectant or is_child
     has_opts = adding.opts != NO_OPTS and (has_part or not _is_shared(adding.opts))
     wish.policy = policy_for(yard, adding, b"" if has_opts else adding.opts)
     if has_part or has_opts:

@@ -14,7 +14,8 @@ from jobyard.engine.glidemq.finish import defer, is_held
 from jobyard.engine.jobs import finish as ends
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.listing import roster_of
-from jobyard.engine.jobs.put import Wish, make_room, make_way_for, room_for
+from jobyard.engine.jobs.put import Wish, room_for
+from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.names import glide_key
@@ -45,9 +46,13 @@ from jobyard.model.transition import End
 class Child:
     """A job of a flow: where it is to be, and what its parent calls it."""
 
-    def __init__(self, queue: Queue, adding: Adding, label_head: str) -> None:
+    def __init__(
+        self, queue: Queue, adding: Adding, label_head: str, wish: Wish | None = None
+    ) -> None:
         self.queue: Queue = queue
         self.adding: Adding = adding
+        # Of many children they are made ahead.
+        self.wish: Wish | None = wish
         # The label is this, a colon, and the id of the job.
         self.label_head: str = label_head
 
@@ -88,7 +93,10 @@ def add_flow(
     extra.set_members(members or None)
     if yard.journal.is_on:
         _encode_ahead(wishes)
-    _make_room(yard, wishes, queues, now_ms)
+    room: i64 = 0
+    for each in range(len(wishes)):
+        room += room_for(queues[each], wishes[each]) + counting_room(queues[each])
+    reserve_all(yard, list(dict.fromkeys(queues)), queues, wishes, room, now_ms)
     jobs: list[Job] = []
     for each in range(len(wishes)):
         queues[each].next_seq = seqs[each]
@@ -149,10 +157,16 @@ def _seqs_for(queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
 
 
 def _wish_of(yard: Yard, child: Child, parent: Adding, parent_seq: int) -> Wish:
-    adding = child.adding
-    if not adding.parent_id:
-        adding.parent_id = parent.custom_id or str(parent_seq)
-    return wish_for(yard, adding)
+    wish = child.wish
+    if wish is None:
+        wish = wish_for(yard, child.adding, is_child=True)
+    extra = wish.extra
+    assert extra is not None
+    part = extra.glide
+    assert part is not None
+    if not part.parent_id:
+        part.parent_id = parent.custom_id or str(parent_seq)
+    return wish
 
 
 def _member_for(yard: Yard, tie: Tie) -> Member:
@@ -162,17 +176,6 @@ def _member_for(yard: Yard, tie: Tie) -> Member:
         member.state = SETTLED
         member.value = yard.bodies.fetch_result(job) or b""
     return member
-
-
-def _make_room(yard: Yard, wishes: list[Wish], queues: list[Queue], now_ms: i64) -> None:
-    room: i64 = 0
-    for each in range(len(wishes)):
-        room += room_for(queues[each], wishes[each]) + counting_room(queues[each])
-    for queue in dict.fromkeys(queues):
-        if queue.config is not None:
-            of_queue = [wishes[each] for each in range(len(wishes)) if queues[each] is queue]
-            make_way_for(yard, queue, of_queue, now_ms)
-    make_room(yard, room, now_ms)
 
 
 # -- ties made and cut later -------------------------------------------------------------------

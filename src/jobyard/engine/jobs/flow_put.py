@@ -17,11 +17,10 @@ from jobyard.engine.jobs.put import (
     enter_made,
     is_told_again,
     make_job,
-    make_room,
-    make_way_for,
     policy_room,
     queue_room,
 )
+from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.state.yard import Yard
 from jobyard.model.ahead import PARENT_SIZE, Ahead
 from jobyard.model.details import Extra, Member, encode_extra
@@ -177,15 +176,9 @@ class Prepared:
                     room += queue_room(queue, self._plan[each].room)
         return room
 
-    def make_way(
-        self, yard: Yard, queues: list[Queue], different: list[Queue], now_ms: i64
-    ) -> None:
-        """Let the oldest jobs of topics go that could not hold a flow otherwise."""
-        for queue in different:
-            if queue.config is not None:
-                places = [each for each in range(len(queues)) if queues[each] is queue]
-                wishes = [self._plan[each].wish for each in places]
-                make_way_for(yard, queue, wishes, now_ms)
+    def wishes(self) -> list[Wish]:
+        """Return what was asked for."""
+        return [one.wish for one in self._plan]
 
     def number(self, job: Job, at: i64, first_id: i64) -> i64:
         """Tell a job which ids the others get; its ties are at `at`. Return where the next are."""
@@ -243,8 +236,9 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
     knows the others before they are there, in whatever order they come.
     """
     different = list(dict.fromkeys(queues))
-    flow.make_way(yard, queues, different, now_ms)
-    make_room(yard, flow.room_in(queues, different), now_ms)
+    has_topics = any(queue.config is not None for queue in different)
+    wishes = flow.wishes() if has_topics else []
+    reserve_all(yard, different, queues, wishes, flow.room_in(queues, different), now_ms)
     first_id: i64 = yard.journal.next_id
     dependents = yard.names.dependents
     ahead = flow.ahead

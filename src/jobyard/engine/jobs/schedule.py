@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le
 from mypy_extensions import i64, mypyc_attr, u8
 
-from jobyard.engine.jobs.put import Wish, enter, intern, make_room, make_way, room_for
+from jobyard.engine.jobs.put import Wish, intern, make_room
+from jobyard.engine.jobs.put_transaction import commit, reserve, room_of
 from jobyard.engine.jobs.queues import drop_if_idle, drop_user, hold_user, open_queue
 from jobyard.engine.jobs.take import offer
-from jobyard.engine.jobs.unique_keys import claim, room_to_claim
 from jobyard.engine.state import bus
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import Refused, YardFull
@@ -393,12 +393,9 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         return
     queue = open_queue(yard, cron.queue)
     wish = cron.wish(now_ms)
-    room: i64 = room_for(queue, wish) + room_to_claim(queue, wish.extra, now_ms)
-    room += 2 * _entry_room(cron)
+    room = room_of(queue, wish, None, now_ms) + 2 * _entry_room(cron)
     try:
-        if queue.config is not None:
-            make_way(yard, queue, 1, len(wish.body), room, now_ms)
-        make_room(yard, room, now_ms)
+        reserve(yard, queue, 1, len(wish.body), room, now_ms)
     except YardFull:
         drop_if_idle(yard, queue)
         yard.disarm(cron)
@@ -426,9 +423,8 @@ def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) 
 
 
 def _put(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
-    if wish.extra is None or claim(yard, queue, wish.extra, now_ms) is None:
-        enter(yard, queue, wish, now_ms)
-        offer(yard, queue, now_ms)
+    commit(yard, queue, wish, None, now_ms)
+    offer(yard, queue, now_ms)
 
 
 def _has_worker(yard: Yard, queue: str) -> bool:
@@ -505,8 +501,7 @@ def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> Wish 
     if wish is None:
         return None
     ending: i64 = STATE_SIZE + END_SIZE + size_of(extra) + result_size
-    room: i64 = room_for(job.queue, wish) + room_to_claim(job.queue, wish.extra, now_ms)
-    make_room(yard, 2 * ending + room, now_ms)
+    make_room(yard, 2 * ending + room_of(job.queue, wish, None, now_ms), now_ms)
     hold_user(job.queue)
     return wish
 

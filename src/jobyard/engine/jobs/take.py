@@ -37,6 +37,9 @@ FOREIGN_TTR_MS: Final = 30_000
 # What it takes to hand a job to one who waits, answer included.
 SERVE_UNITS: Final = 4
 
+# Where one queue is named.
+_NO_QUEUES: Final[list[Queue]] = []
+
 # A dead letter that finds no room is tried again after this.
 LETTER_WAIT_MS: Final = 1000
 
@@ -72,11 +75,23 @@ def best_job(queues: list[Queue], now_ms: i64) -> Job | None:
 
 def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64) -> Lease | None:
     """Lease the first ready job of the open queues to the holder of `book`."""
+    return _take_first(yard, _open_queues(yard, queues, now_ms), None, 0, book, terms, now_ms)
+
+
+def _take_first(
+    yard: Yard,
+    queues: list[Queue],
+    shelved: Queue | None,
+    shelf: i64,
+    book: Book,
+    terms: Terms,
+    now_ms: i64,
+) -> Lease | None:
+    """Lease the first ready job of some queues, or of one shelf of one queue."""
     aside: list[Job] | None = None
-    queues = _open_queues(yard, queues, now_ms)
     try:
         while True:
-            job = best_job(queues, now_ms)
+            job = best_job(queues, now_ms) if shelved is None else _head_on(shelved, shelf, now_ms)
             if job is None:
                 return None
             if _must_go(yard, job, now_ms):
@@ -84,6 +99,8 @@ def take(yard: Yard, queues: list[Queue], book: Book, terms: Terms, now_ms: i64)
                 continue
             if job.queue.rules is not None:
                 passed(job, job.queue.rules, now_ms)
+            if shelved is not None:
+                _rename_entry(yard, job, now_ms)
             lease = _lease(yard, job, book, terms, now_ms)
             if lease is not None:
                 return lease
@@ -133,25 +150,7 @@ def take_from(
         return None
     if queue.rules is not None:
         reopen(yard, queue, now_ms)
-    aside: list[Job] | None = None
-    try:
-        while True:
-            job = _head_on(queue, shelf, now_ms)
-            if job is None:
-                return None
-            if _must_go(yard, job, now_ms):
-                aside = _pass_over(yard, job, aside, now_ms)
-                continue
-            if queue.rules is not None:
-                passed(job, queue.rules, now_ms)
-            _rename_entry(yard, job, now_ms)
-            lease = _lease(yard, job, book, terms, now_ms)
-            if lease is not None:
-                return lease
-    finally:
-        if aside is not None:
-            for job in aside:
-                yard.step_back(job)
+    return _take_first(yard, _NO_QUEUES, queue, shelf, book, terms, now_ms)
 
 
 def _head_on(queue: Queue, shelf: i64, now_ms: i64) -> Job | None:

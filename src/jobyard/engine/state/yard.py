@@ -256,21 +256,9 @@ class Yard:
             job.tally().buries += 1
         elif why == HANDED_BACK:
             job.tally().releases += 1
-        job.rank = end.rank
-        job.attempts = i16(end.attempts)
         if why == RELEASED or end.state == DELAYED:
             job.delay_ms = end.due_ms - now_ms
-        job.due_ms = end.due_ms
-        job.stamp = end.stamp
-        job.shelf = STREAM
-        if end.state == READY:
-            job.shelf = u8(end.shelf)
-            self._note_moved(job)
-        if job.extra is not None:
-            self._forget_kept(job, job.extra)
-        self._enter(job, end.state, now_ms)
-        if job.extra is not None:
-            self._advance(job, job.extra, now_ms)
+        self._change(job, end, now_ms)
 
     def _forget_kept(self, job: Job, extra: Extra) -> None:
         """Forget what was noted of a lease: it is over, whether or not a record says so."""
@@ -298,17 +286,21 @@ class Yard:
             job.tally().stalls = 0
         elif why == DUE_SET:
             job.delay_ms = move.due_ms - now_ms
-        job.rank = move.rank
-        job.attempts = i16(move.attempts)
-        job.due_ms = move.due_ms
-        job.stamp = move.stamp
+        self._change(job, move, now_ms)
+
+    def _change(self, job: Job, change: End, now_ms: i64) -> None:
+        """Let a job that has left its state enter another, or the same at another place."""
+        job.rank = change.rank
+        job.attempts = i16(change.attempts)
+        job.due_ms = change.due_ms
+        job.stamp = change.stamp
         job.shelf = STREAM
-        if move.state == READY:
-            job.shelf = u8(move.shelf)
+        if change.state == READY:
+            job.shelf = u8(change.shelf)
             self._note_moved(job)
         if job.extra is not None:
             self._forget_kept(job, job.extra)
-        self._enter(job, move.state, now_ms)
+        self._enter(job, change.state, now_ms)
         if job.extra is not None:
             self._advance(job, job.extra, now_ms)
 

@@ -17,17 +17,8 @@ from jobyard.engine.jobs.finish import bury, fail, finish, release, touch
 from jobyard.engine.jobs.lease_events import hold_tidings, send_tidings
 from jobyard.engine.jobs.listing import roster_of
 from jobyard.engine.jobs.move import kick, remove
-from jobyard.engine.jobs.put import (
-    Wish,
-    enter,
-    free_seqs,
-    job_room,
-    make_room,
-    make_way,
-    room_for,
-    room_for_all,
-    shed,
-)
+from jobyard.engine.jobs.put import Wish, enter, free_seqs, job_room, room_for_all, shed
+from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
 from jobyard.engine.state.yard import Yard
@@ -187,8 +178,10 @@ def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i
     return produce_batch(yard, queue, batch, key, now_ms)
 
 
-def produce_batch(yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64) -> Produced:
-    """Put jobs that were made ready, as `produce` does."""
+def produce_batch(
+    yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64, *, may_exceed: bool = True
+) -> Produced:
+    """Put jobs that were made ready, as `produce` does; WriteTooLarge unless they `may_exceed`."""
     if key:
         known = known_write(yard, queue, key, now_ms)
         if known is not None:
@@ -199,9 +192,7 @@ def produce_batch(yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64)
     room = room_for_all(queue, wishes, batch.room)
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
-    if queue.config is not None:
-        make_way(yard, queue, len(wishes), batch.size, room, now_ms, may_exceed=True)
-    make_room(yard, room, now_ms)
+    reserve(yard, queue, len(wishes), batch.size, room, now_ms, may_exceed=may_exceed)
     first_seq = free_seqs(queue, len(wishes))
     queue.next_seq = first_seq
     if key:
@@ -556,9 +547,8 @@ def _write_again(yard: Yard, queue: Queue, log: LogTopic, seq: i64, now_ms: i64)
     """Make a job of a letter, which is gone then, in one batch."""
     letter = read_letter(yard, log, seq)
     one = Record(letter.data, letter.meta, letter.tag, letter.node)
-    room: i64 = room_for(queue, _wish(one)) + LETTER_ROOM
-    if queue.config is not None:
-        make_way(yard, queue, 1, len(one.data) + len(one.meta), room, now_ms)
-    make_room(yard, room, now_ms)
-    produce(yard, queue, [one], "", now_ms)
+    batch = Batch(yard)
+    batch.add(one)
+    batch.room += LETTER_ROOM
+    produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
     erase_seqs(yard, log, [int(seq)])

@@ -346,15 +346,6 @@ def tie(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
     flows.link(yard, parent, child, f"{child.queue.name}:{name}", news, now_ms)
 
 
-def namesake(yard: Yard, wish: Wish) -> i64:
-    """Return the number of the job of the same name for which others wait, or 0."""
-    extra = wish.extra
-    if extra is None or not extra.custom_id or not yard.names.dependents:
-        return 0
-    same = yard.names.named(extra.custom_id)
-    return same.id if same is not None and int(same.id) in yard.names.dependents else 0
-
-
 def welcome(
     yard: Yard, job: Job, parent: Job | None, before: i64, fields: Fields, now_ms: i64
 ) -> None:

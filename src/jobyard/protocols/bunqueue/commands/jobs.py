@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, KEEP_NOT, complete, fail
-from jobyard.engine.jobs.put import Wish, enter, make_room, make_way, room_for
+from jobyard.engine.jobs.put_transaction import put_wish
 from jobyard.engine.jobs.queues import hold_watch, open_queue
-from jobyard.engine.jobs.take import offer, take_one, wait
+from jobyard.engine.jobs.take import take_one, wait
 from jobyard.errors import Refused
 from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, JSON, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Lease, Queue, Terms
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Bucket
-from jobyard.protocols.bunqueue.commands import flow_links, push_options
-from jobyard.protocols.bunqueue.commands.dedup import refuse_taken, room_to_stand_in, stand_in
+from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.push_links import links_for
 from jobyard.protocols.bunqueue.ids import find_job, id_bytes, token_number, write_uuid
 from jobyard.protocols.bunqueue.request import Pull
 from jobyard.wire.msgpack.write import write_text
@@ -49,7 +48,7 @@ def push(session: BunqueueSession, request: Request) -> None:
     wish = push_options.read_wish(door, fields, now_ms)
     refuse_if_draining(session)
     queue = open_queue(door.yard, name)
-    job = push_wish(session, queue, wish, fields, now_ms)
+    job = put_wish(door.yard, queue, wish, links_for(door.yard, wish, fields), now_ms)
     out = session.out
     frame = session.begin_ok(request.req_id, 1)
     out.write(b"\xa2id")
@@ -73,60 +72,6 @@ def refuse_if_draining(session: BunqueueSession) -> None:
     """Take no new jobs once the server is to stop."""
     if session.door.is_draining:
         raise Refused("Server is shutting down")
-
-
-def push_wish(
-    session: BunqueueSession, queue: Queue, wish: Wish, fields: Fields, now_ms: i64
-) -> Job:
-    """Add the job of a wish, or return the one that stands for it."""
-    yard = session.yard
-    room: i64 = room_for(queue, wish)
-    extra = wish.extra
-    parent: Job | None = None
-    before: i64 = 0
-    if queue.config is not None:
-        # Ahead of all that is tied to other jobs: one of them may have to make way.
-        make_way(yard, queue, 1, len(wish.body), room, now_ms)
-    if extra is not None:
-        check_group_size(queue, wish, fields)
-        flow_links.link_members(yard, wish, fields, {}, queue.name)
-        parent = flow_links.late_parent(yard, wish, fields)
-        refuse_taken(yard, queue, wish, now_ms)
-        room = room_for(queue, wish) + room_to_stand_in(queue, wish, now_ms)
-        if parent is not None:
-            room += flow_links.room_to_tie(parent)
-        before = flow_links.namesake(yard, wish)
-    make_room(yard, room, now_ms)
-    if extra is not None:
-        owner = stand_in(yard, queue, wish, now_ms)
-        if owner is not None:
-            promise_alike(yard, owner, wish)
-            return owner
-    job = enter(yard, queue, wish, now_ms)
-    if extra is not None:
-        flow_links.welcome(yard, job, parent, before, fields, now_ms)
-    if queue.first_link is not None:
-        offer(yard, queue, now_ms)
-    return job
-
-
-def promise_alike(yard: Yard, owner: Job, wish: Wish) -> None:
-    """Answer for the job that stands for another as for that other: not before it is as safe."""
-    if wish.policy.flags & DURABLE or owner.policy.flags & DURABLE or owner.queue.is_synced:
-        yard.journal.raise_to(owner.batch)
-
-
-def check_group_size(queue: Queue, wish: Wish, fields: Fields) -> None:
-    """Refuse a job beyond the size its group may have."""
-    extra = wish.extra
-    assert extra is not None
-    if not extra.group_id or not fields.has(b"groupMaxSize"):
-        return
-    most = push_options.number(fields, b"groupMaxSize", 0, 1, 1 << 31)
-    rules = queue.rules
-    group = None if rules is None else rules.groups.get(extra.group_id)
-    if group is not None and len(group.ready.items) >= most > 0:
-        raise Refused(f"Group {extra.group_id} has reached its maximum size of {most}")
 
 
 # -- PULL --------------------------------------------------------------------------------------

@@ -13,30 +13,17 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.put import (
-    Wish,
-    check_way,
-    enter,
-    make_room,
-    make_room_in_parts,
-    make_way,
-    room_for,
-)
+from jobyard.engine.jobs.put import Wish
+from jobyard.engine.jobs.put_transaction import commit, reserve, reserve_in_parts, room_of
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.job import BUNQUEUE, MSGPACK
 from jobyard.protocols.bunqueue.commands import flow_links, push_options
-from jobyard.protocols.bunqueue.commands.dedup import refuse_taken, room_to_stand_in, stand_in
-from jobyard.protocols.bunqueue.commands.jobs import (
-    check_group_size,
-    promise_alike,
-    refuse_if_draining,
-    write_id,
-)
+from jobyard.protocols.bunqueue.commands.jobs import refuse_if_draining, write_id
+from jobyard.protocols.bunqueue.commands.push_links import PushLinks, links_for
 from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
-from jobyard.wire.msgpack.read import Fields
 from jobyard.wire.msgpack.write import LongRaw, Raw, write_array, write_ascii
 
 if TYPE_CHECKING:
@@ -64,7 +51,6 @@ _BYTES_PER_UNIT: Final = 1024
 
 # In place of what has entered.
 _SPENT: Final = Wish(BUNQUEUE, MSGPACK, b"")
-_READ_FIELDS: Final = Fields(b"", 0, 0)
 
 _TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
 
@@ -113,15 +99,13 @@ class Batch(Task):
         self._is_whole: bool = False
         # How many places the phase is through with.
         self._at: i64 = 0
-        self._fields: list[Fields] = []
         self._wishes: list[Wish] = []
+        self._links: list[PushLinks | None] = []
         # Of all bodies, and what all records take in the journal.
         self._size: i64 = 0
         self._room: i64 = 0
         # Places by the ids that clients give.
         self._named: dict[str, int] = {}
-        # By place: the parent of a child that comes late.
-        self._parents: dict[int, i64] = {}
         self._is_knit: bool = False
         self._order: flow_links.Order | None = None
         self._ties = flow_links.Ties(name)
@@ -172,16 +156,17 @@ class Batch(Task):
             fields = self._entries.next()
             try:
                 wish = push_options.read_wish(self._door, fields, now_ms)
-                extra = wish.extra
-                if extra is not None:
+                links = links_for(self._yard, wish, fields)
+                if links is not None:
+                    links.ties = self._ties
                     if queue is not None:
-                        check_group_size(queue, wish, fields)
-                    if extra.custom_id:
-                        self._named.setdefault(extra.custom_id, place)
+                        links.check_group(queue)
+                    if links.extra.custom_id:
+                        self._named.setdefault(links.extra.custom_id, place)
             except Refused as refusal:
                 raise Refused(f"jobs[{place}]: {refusal}") from None
-            self._fields.append(fields)
             self._wishes.append(wish)
+            self._links.append(links)
             size: i64 = len(wish.body)
             self._size += size
             done += _READ_UNITS + size // _BYTES_PER_UNIT
@@ -194,24 +179,18 @@ class Batch(Task):
     def _tie(self, most: i64) -> i64:
         """Find those that the jobs wait for, among themselves and elsewhere."""
         done: i64 = 0
-        yard = self._yard
         while done < most and self._at < len(self._wishes):
             place = int(self._at)
             self._at += 1
             done += 1
-            wish = self._wishes[place]
-            extra = wish.extra
-            if extra is None or not extra.marks:
+            links = self._links[place]
+            if links is None or not links.extra.marks:
                 continue
-            fields = self._fields[place]
             try:
-                flow_links.link_members(yard, wish, fields, self._named, self._name)
-                parent = flow_links.late_parent(yard, wish, fields)
+                links.tie(self._named, self._name)
             except Refused as refusal:
                 raise Refused(f"jobs[{place}]: {refusal}") from None
-            if parent is not None:
-                self._parents[place] = parent.id
-            members = extra.members
+            members = links.extra.members
             done += _TIE_UNITS
             if members is not None:
                 done += len(members)
@@ -238,37 +217,23 @@ class Batch(Task):
     def _check(self, most: i64, now_ms: i64) -> i64:
         """Refuse a job that could not enter, and count what all of them take."""
         done: i64 = 0
-        yard = self._yard
-        queue = open_queue(yard, self._name)
+        queue = open_queue(self._yard, self._name)
         while done < most and self._at < len(self._wishes):
             place = int(self._at)
             self._at += 1
             done += 1
-            wish = self._wishes[place]
-            if wish.extra is not None:
+            links = self._links[place]
+            if links is not None:
                 done += 1
                 try:
-                    refuse_taken(yard, queue, wish, now_ms)
+                    links.refuse_taken(queue, now_ms)
                 except Refused as refusal:
                     raise Refused(f"jobs[{place}]: {refusal}") from None
-            self._room += self._room_of(queue, place, now_ms)
+            if not self._is_whole:
+                self._room += room_of(queue, self._wishes[place], links, now_ms)
         if self._at == len(self._wishes):
             self._next_phase(_ENTER)
         return done
-
-    def _room_of(self, queue: Queue, place: int, now_ms: i64) -> i64:
-        wish = self._wishes[place]
-        room = room_for(queue, wish)
-        if wish.extra is not None:
-            room += room_to_stand_in(queue, wish, now_ms)
-            parent = self._parent_of(place)
-            if parent is not None:
-                room += flow_links.room_to_tie(parent)
-        return room
-
-    def _parent_of(self, place: int) -> Job | None:
-        parent_id: i64 = self._parents.get(place, 0)
-        return None if parent_id == 0 else self._yard.jobs.get(parent_id)
 
     # -- entering ------------------------------------------------------------------------------
 
@@ -282,9 +247,10 @@ class Batch(Task):
         queue = open_queue(yard, self._name)
         units = self._choose()
         try:
-            if first == 0:
-                self._make_room_for_all(queue, now_ms)
-            self._make_room(queue, first, now_ms)
+            if first == 0 and not self._is_whole:
+                count: i64 = len(self._wishes)
+                reserve_in_parts(yard, queue, count, self._size, self._room, now_ms)
+            self._reserve(queue, first, now_ms)
         except (YardFull, StorageFull) as refusal:
             drop_if_idle(yard, queue)
             if first == 0:
@@ -296,7 +262,7 @@ class Batch(Task):
             self._note_id(place, job)
             # Freed bit by bit: all of them together would take long.
             self._wishes[place] = _SPENT
-            self._fields[place] = _READ_FIELDS
+            self._links[place] = None
             self.newest = max(self.newest, job.batch)
             first += 1
         if queue.first_link is not None:
@@ -323,35 +289,21 @@ class Batch(Task):
         order = self._order
         return int(at) if order is None else order.places[at]
 
-    def _make_room_for_all(self, queue: Queue, now_ms: i64) -> None:
-        """Refuse the batch as long as nothing of it has entered."""
-        if queue.config is not None:
-            check_way(queue, len(self._wishes), self._size)
-        if self._at == len(self._wishes):
-            make_room(self._yard, self._room, now_ms)
-        else:
-            make_room_in_parts(self._yard, self._room, now_ms)
-
-    def _make_room(self, queue: Queue, first: i64, now_ms: i64) -> None:
-        """Make room for the jobs that enter now."""
-        yard = self._yard
+    def _reserve(self, queue: Queue, first: i64, now_ms: i64) -> None:
+        """Reserve for the jobs that enter now."""
         size: i64 = 0
         room: i64 = 0
         at = first
         while at < self._at:
             place = self._place(at)
             wish = self._wishes[place]
+            links = self._links[place]
             size += len(wish.body)
-            extra = wish.extra
-            if extra is not None and extra.members is not None:
-                self._ties.resolve(extra)
-                flow_links.look_again(yard, extra)
-            room += self._room_of(queue, place, now_ms)
+            if links is not None:
+                links.resolve()
+            room += room_of(queue, wish, links, now_ms)
             at += 1
-        if queue.config is not None:
-            make_way(yard, queue, self._at - first, size, room, now_ms)
-        if first > 0 or self._at < len(self._wishes):
-            make_room(yard, room, now_ms)
+        reserve(self._yard, queue, self._at - first, size, room, now_ms)
 
     def _break_off(self, refusal: Exception, entered: i64) -> None:
         """Tell how far a batch came that others left no room for in the middle."""
@@ -359,29 +311,15 @@ class Batch(Task):
         raise Refused(f"{reason} ({entered} of {len(self._wishes)} jobs were added)")
 
     def _enter(self, queue: Queue, place: int, now_ms: i64) -> Job:
-        yard = self._yard
         wish = self._wishes[place]
-        extra = wish.extra
-        if extra is None:
+        links = self._links[place]
+        if links is not None and self._order is not None:
+            links.resolve()
+        job = commit(self._yard, queue, wish, links, now_ms)
+        if job.extra is wish.extra:
             self._inserted += 1
-            return enter(yard, queue, wish, now_ms)
-        if self._order is not None:
-            self._ties.resolve(extra)
-        before = flow_links.namesake(yard, wish)
-        job = stand_in(yard, queue, wish, now_ms)
-        if job is not None:
-            promise_alike(yard, job, wish)
-        else:
-            # One of the same batch may have replaced a job that this one was to wait for.
-            flow_links.look_again(yard, extra)
-            parent = self._parent_of(place)
-            if parent is None:
-                extra.parent_id = 0
-            job = enter(yard, queue, wish, now_ms)
-            self._inserted += 1
-            flow_links.welcome(yard, job, parent, before, self._fields[place], now_ms)
-        if self._order is not None:
-            self._ties.entered(extra.custom_id, job)
+        if links is not None and self._order is not None:
+            self._ties.entered(links.extra.custom_id, job)
         return job
 
     def _note_id(self, place: int, job: Job) -> None:
