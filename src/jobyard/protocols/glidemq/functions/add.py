@@ -4,7 +4,7 @@ Everything is checked before the first effect, so that what is refused leaves no
 number of an ordering key, no id, no queue.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -33,6 +33,9 @@ from jobyard.protocols.glidemq.many_arguments import read_each
 from jobyard.wire.json.write import write_texts
 from jobyard.wire.resp.write import write_bulk
 
+if TYPE_CHECKING:
+    from jobyard.engine.jobs.put import Wish
+
 VERSION: Final = "93"
 COST_EXCEEDS: Final = "ERR:COST_EXCEEDS_CAPACITY"
 ID_EXHAUSTED: Final = "ERR:ID_EXHAUSTED"
@@ -53,7 +56,7 @@ _CHILD_ARGS: Final = 9
 _PARENT_ARGS: Final = 9
 # Children of a flow, which enter at one moment, and what it takes to read one.
 FLOW_MAX: Final = 2000
-_CHILD_UNITS: Final = 4
+_CHILD_UNITS: Final = 6
 
 
 def version(call: Fcall) -> None:
@@ -288,16 +291,19 @@ class Flow:
         self._parent = _read_parent(call)
         self._places: list[Place] = []
         self._addings: list[Adding] = []
+        self._wishes: list[Wish] = []
         self._heads: list[str] = []
 
     def read(self, start: int, end: int) -> int:
-        """Read some children; nothing of the yard is looked at."""
+        """Read some children; nothing of the yard changes."""
         call = self._call
         for at in range(start, end):
             place = _check_keys(call, 4 + at * _CHILD_KEYS)
             first = _PARENT_ARGS + at * _CHILD_ARGS
             self._places.append(place)
-            self._addings.append(_read_child(call, first, self._parent.ts))
+            adding = _read_child(call, first, self._parent.ts)
+            self._addings.append(adding)
+            self._wishes.append(glide_add.wish_for(call.yard, adding, is_child=True))
             self._heads.append(call.text(first + 6) or place.tag())
         return 0
 
@@ -316,7 +322,8 @@ class Flow:
             place = self._places[each]
             _heed_hashes(call, place, self._addings[each])
             queues.append(open_queue(call.yard, place.queue_name))
-            children.append(Child(queues[each], self._addings[each], self._heads[each]))
+            adding, wish = self._addings[each], self._wishes[each]
+            children.append(Child(queues[each], adding, self._heads[each], wish))
         queue = open_queue(call.yard, self._place.queue_name)
         involved = list(dict.fromkeys([queue, *queues]))
         for one in involved:
