@@ -80,6 +80,8 @@ class Boot:
         disk.restart(self.journal.durable)
         self.door = BeanstalkDoor(self.yard, FixedFacts(), JOB_SIZE_MAX, now_ms)
         self.compactor = Compactor(self.yard, self.recovered.superseded)
+        if swarm.units_per_turn:
+            self.compactor.slice_records = swarm.units_per_turn
         self.gate = Gate()
         self.gate.release(self.journal.durable)
         self.stirred: list[Peer] = []

@@ -60,9 +60,11 @@ SCANNING: Final = 1
 COPYING: Final = 2
 DROPPING: Final = 3
 
-# What one slice may write: about 2 ms of work.
+# What one slice may write and look at: about 2 ms of work.
 SLICE_BYTES: Final = 256 * 1024
 SLICE_BATCHES: Final = 64
+SLICE_RECORDS: Final = 3000
+SLICE_READ: Final = 1 << 20
 # More files than this are brought together even where they are well filled.
 SMALL_SEGMENTS_MAX: Final = 8
 
@@ -78,12 +80,18 @@ class Compactor:
         self._first: list[int] = first
         self.phase: int = IDLE
         self._reader: Reader | None = None
+        # The batch that is looked at: where it is in the segment, and how much of it was seen.
+        self._head: BatchHead | None = None
+        self._batch_at: i64 = 0
+        self._seen: i64 = 0
         self._after: i64 = 0
         # Segments with copies out of the victim; and for each segment that could not be read, those
         # that must stay as long as it does.
         self._copied_to: set[int] = set()
         self._left: dict[int, set[int]] = {}
         self.dropped_count: i64 = 0
+        # Smaller in tests, so that slices end within batches.
+        self.slice_records: i64 = SLICE_RECORDS
 
     def step(self) -> bool:
         """Do one slice of work; True if there is more to do right away."""
@@ -106,6 +114,8 @@ class Compactor:
             return False
         self._copied_to.clear()
         self._reader = Reader(self._journal.storage(), victim)
+        self._head = None
+        self._seen = 0
         self.phase = SCANNING
         self._journal.history.leave(victim)
         if victim.live + victim.past_names == 0 and victim.number not in self._first:
@@ -165,29 +175,56 @@ class Compactor:
     def _scan(self) -> bool:
         reader = self._reader
         assert reader is not None
+        start = reader.offset if self._head is None else self._batch_at
+        start_seen = self._seen
         saved = Saved()
-        seen: set[int] = set()
-        is_done = False
-        start = reader.offset
-        for _ in range(SLICE_BATCHES):
-            head = reader.next()
-            if head is None or (head.magic != SEAL_MAGIC and not self._save(head, saved, seen)):
-                return self._give_up(reader.offset)
-            is_done = head.magic == SEAL_MAGIC
-            if is_done or saved.size > SLICE_BYTES:
-                break
+        is_done = self._look_at_some(reader, saved)
+        if self._reader is None:
+            return True
         if saved.count() > 0:
             try:
                 self._copied_to.add(self._journal.write_cold(saved))
             except StorageFull:
                 # Nothing was changed: the slice is read again when there is room.
                 reader.offset = start
+                self._head = None
+                self._seen = start_seen
                 return False
         if is_done:
             self._finish_scan()
         return True
 
-    def _give_up(self, offset: i64) -> bool:
+    def _look_at_some(self, reader: Reader, saved: Saved) -> bool:
+        """Pick what lives out of the next records; True at the end of the segment.
+
+        Without a reader afterwards it was given up.
+        """
+        seen: set[int] = set()
+        left = self.slice_records
+        size: i64 = 0
+        batches: i64 = 0
+        while left > 0 and size < SLICE_READ and saved.size <= SLICE_BYTES:
+            head = self._head
+            if head is None:
+                if batches == SLICE_BATCHES:
+                    break
+                batches += 1
+                self._batch_at = reader.offset
+                head = reader.next()
+                if head is not None and head.magic == SEAL_MAGIC:
+                    return True
+                self._head = head
+            left = -1 if head is None else self._save(head, saved, seen, left)
+            if head is None or left < 0:
+                self._give_up(reader.offset)
+                break
+            if self._seen >= head.records_size:
+                size += head.total_size()
+                self._head = None
+                self._seen = 0
+        return False
+
+    def _give_up(self, offset: i64) -> None:
         """Leave a segment that cannot be read, and whatever holds copies out of it."""
         victim = self._victim()
         held = set(self._copied_to)
@@ -201,20 +238,24 @@ class Compactor:
         self._journal.damages.note_segment(victim.number, story)
         self._reader = None
         self.phase = IDLE
-        return True
 
-    def _save(self, head: BatchHead, saved: Saved, seen: set[int]) -> bool:
-        """Pick what lives out of one batch; False if it cannot be read back."""
+    def _save(self, head: BatchHead, saved: Saved, seen: set[int], most: i64) -> i64:
+        """Pick what lives out of some records of a batch; -1 if a body cannot be read back.
+
+        Returns how many more records may be looked at.
+        """
         reader = self._reader
         assert reader is not None
         data = reader.data
-        pos: i64 = reader.at + BATCH_HEADER_SIZE
-        end: i64 = pos + head.records_size
-        while pos < end:
+        first: i64 = reader.at + BATCH_HEADER_SIZE
+        pos = first + self._seen
+        end = first + head.records_size
+        while pos < end and most > 0 and saved.size <= SLICE_BYTES:
+            most -= 1
             kind = data[pos]
             if kind in (KIND_PUT, KIND_MOVED):
                 if not self._save_base(read_i64_le(data, pos + 8), saved, seen):
-                    return False
+                    return -1
             elif kind == KIND_GONE or (kind == KIND_END and data[pos + 2] == GONE):
                 base = i64(read_i32_le(data, pos + 20))
                 if base != reader.segment.number and base in self._journal.segments:
@@ -232,7 +273,8 @@ class Compactor:
             elif kind in (KIND_LOG, KIND_HEAD, KIND_ERASED):
                 self._save_log(data, pos, kind, saved)
             pos += i64(read_i32_le(data, pos + 4))
-        return True
+        self._seen = pos - first
+        return most
 
     def _save_base(self, job_id: i64, saved: Saved, seen: set[int]) -> bool:
         job = self._job(job_id)

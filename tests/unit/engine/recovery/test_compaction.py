@@ -42,6 +42,30 @@ def check_restart(site: OpenYard, storage: MemoryStorage) -> OpenYard:
     return again
 
 
+# -- slices ------------------------------------------------------------------------------------
+
+
+def test_a_long_batch_is_copied_in_slices() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    jobs = [site.put(b"%04d" % number) for number in range(200)]
+    site.commit()
+    victim = jobs[0].place >> 32
+    while site.journal.hot.number == victim:
+        site.put(b"x" * 1500)
+    remove_all(site, jobs[::2])
+    site.compactor = Compactor(site.yard, [int(victim)])
+    site.compactor.slice_records = 7
+    steps = 0
+    while victim in site.journal.segments:
+        site.compactor.step()
+        site.commit()
+        steps += 1
+        assert steps < 1000
+    assert steps > 200 // 7
+    check_restart(site, storage)
+
+
 # -- choosing ----------------------------------------------------------------------------------
 
 
@@ -348,9 +372,11 @@ def test_a_victim_becomes_a_spare_where_one_is_wanted() -> None:
     check_restart(site, storage)
 
 
+@pytest.mark.parametrize("records", [3000, 3])
 @pytest.mark.parametrize("room", ["in the hot segment", "nowhere"])
-def test_a_full_disk_only_delays_compaction(room: str) -> None:
+def test_a_full_disk_only_delays_compaction(room: str, records: int) -> None:
     site, storage, jobs = filled(100)
+    site.compactor.slice_records = records
     # Something is alive in every segment, so whatever goes must be copied first.
     remove_all(site, [job for job in jobs if job.id % 10])
     hot = site.journal.hot
