@@ -7,7 +7,7 @@ import pytest
 from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.errors import StorageFailed
 from jobyard.journal.reply_gate import Outbox
-from jobyard.model.job import BUNQUEUE
+from jobyard.model.family import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC
 from jobyard.server.disk import FileStorage
