@@ -23,8 +23,9 @@ from jobyard.errors import BodyDamaged, StorageFull, YardFull
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.details import RESULT_LOST
-from jobyard.model.job import BEANSTALK, BUNQUEUE, DONE, MSGPACK, RAW, Job
-from jobyard.model.queue import Lease, Queue, Terms
+from jobyard.model.family import BEANSTALK, BUNQUEUE
+from jobyard.model.job import DONE, MSGPACK, RAW, Job
+from jobyard.model.queue import TOKEN, Lease, Queue, Terms
 from jobyard.model.topic.config import QUEUE, TopicConfig
 from jobyard.protocols.beanstalk.door import TERMS, BeanstalkDoor
 from jobyard.protocols.beanstalk.session import BeanstalkSession
@@ -47,7 +48,7 @@ PUTS_MAX: Final = 400
 SEGMENTS_MAX: Final = 14
 # Larger ones would take too long to fill.
 CHURNED_MAX: Final = 8192
-_BUN_TERMS: Final = Terms(BUNQUEUE, 60_000, is_token=True, label="trial")
+_BUN_TERMS: Final = Terms(BUNQUEUE, TOKEN, 60_000, "trial")
 
 
 class Trial:

@@ -151,8 +151,8 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.finish",
-                "lease.terms.is_token and end.why in (STALLED, LET_GO):",
-                "lease.terms.is_token:",
+                "lease.terms.proof == TOKEN and end.why in (STALLED, LET_GO):",
+                "lease.terms.proof == TOKEN:",
             ),
         ),
     ),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
 from jobyard.engine.state.names import glide_key
 from jobyard.model.details import OPEN
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.family import GLIDE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.throttle.ordering_group import lane_of, part_of
 from jobyard.model.throttle.ready_lists import STAGED, Shelves
 from sim.bunqueue.memory import found_by_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.journal.reply_gate import Outbox
-from jobyard.model.job import BEANSTALK
+from jobyard.model.family import BEANSTALK
 from jobyard.protocols.beanstalk.session import BeanstalkSession
 from sim.network import Ear, Mouth
 from sim.state import Violation

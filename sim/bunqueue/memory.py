@@ -11,7 +11,8 @@ from zlib import crc32
 
 from jobyard.engine.state.yard import due_stamp
 from jobyard.model.entry import CONDEMNED, POLICY, WRITE
-from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
+from jobyard.model.family import BUNQUEUE, GLIDE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.model.throttle.ready_lists import STAGED
 from jobyard.model.throttle.settings import DEFAULTS
 from sim.state import Violation

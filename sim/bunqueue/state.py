@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.details import RESULT_LOST
-from jobyard.model.job import BLOCKED, BUNQUEUE, DEAD, DELAYED, DONE, READY
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, READY
 from jobyard.wire.msgpack.forms import decode
 from sim.state import Violation
 

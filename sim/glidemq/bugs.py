@@ -45,7 +45,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.glidemq.finish",
-                "    return not entry if lease.terms.is_list else entry == entry_of(job)\n",
+                "    return not entry if lease.terms.proof == LISTED else entry == entry_of(job)\n",
                 "    return bool(lease)\n",
             ),
         ),
@@ -162,8 +162,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.finish",
-                "    return attempts >= max(limit, 1) if job.family == GLIDE",
-                "    return attempts > max(limit, 1) if job.family == GLIDE",
+                "        limit = max(limit, 1)\n",
+                "        limit = max(limit, 1) + 1\n",
             ),
         ),
     ),

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.state.names import glide_key
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY
+from jobyard.model.family import GLIDE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
 from sim.glidemq.nouns import STAMP_SHIFT, Ask, GlideJob, Held
 from sim.state import Violation

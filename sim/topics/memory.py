@@ -10,7 +10,8 @@ import json
 from typing import TYPE_CHECKING
 
 from jobyard.engine.logs.text import texts_between
-from jobyard.model.job import DELAYED, TOPICS
+from jobyard.model.family import TOPICS
+from jobyard.model.job import DELAYED
 from sim.state import Violation
 from sim.topics.logs import Log
 from sim.topics.nouns import Config, Content, Job, Router, Row, Told, Write, compact

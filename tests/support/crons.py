@@ -4,7 +4,8 @@ from jobyard.engine.jobs.put import Wish, intern
 from jobyard.engine.jobs.schedule import Counsel, Cron, find_cron, set_cron
 from jobyard.engine.jobs.tick import tick
 from jobyard.model.details import Extra
-from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK, Job
 from jobyard.model.policy import Policy
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard

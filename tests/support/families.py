@@ -11,13 +11,14 @@ from jobyard.engine.jobs.flow_put import Planned, prepared, put_flow
 from jobyard.engine.jobs.put import Wish, intern
 from jobyard.engine.jobs.take import take
 from jobyard.model.details import Extra
-from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK, Job
 from jobyard.model.policy import CHILD_BLOCKS, Policy
-from jobyard.model.queue import Terms
+from jobyard.model.queue import TOKEN, Terms
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
-TERMS: Final = Terms(BUNQUEUE, 30_000, is_token=True, label="me")
+TERMS: Final = Terms(BUNQUEUE, TOKEN, 30_000, "me")
 
 
 class Site(OpenYard):

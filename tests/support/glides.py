@@ -5,7 +5,7 @@ from jobyard.engine.glidemq.finish import Keep, complete, fail
 from jobyard.engine.glidemq.move import promote_due
 from jobyard.engine.glidemq.take import take_list, take_stream
 from jobyard.model.job import Job
-from jobyard.model.queue import Lease
+from jobyard.model.queue import LISTED, Lease
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
@@ -49,12 +49,12 @@ class GlideYard:
         return [id_of(lease.job) for lease in leases]
 
     def complete(self, job: Job, value: bytes = b"null", keep: Keep = KEPT) -> None:
-        entry = "" if job.lease is not None and job.lease.terms.is_list else entry_of(job)
+        entry = "" if job.lease is not None and job.lease.terms.proof == LISTED else entry_of(job)
         complete(self.site.yard, job, entry, value, keep, self.now_ms)
         recount(self.site.yard)
 
     def fail(self, job: Job, most: int = 0, backoff_ms: int = 0, keep: Keep = KEPT) -> str:
-        entry = "" if job.lease is not None and job.lease.terms.is_list else entry_of(job)
+        entry = "" if job.lease is not None and job.lease.terms.proof == LISTED else entry_of(job)
         yard = self.site.yard
         said = fail(yard, job, entry, "boom", most, backoff_ms, keep, self.now_ms)
         recount(yard)

@@ -2,10 +2,11 @@
 
 from jobyard.engine.state.names import glide_key, seq_of
 from jobyard.engine.state.yard import Yard
+from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.fields import GlidePart
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item_set import Bag
-from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.throttle.ordering_group import Lane, lane_of
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM, Shelves
 from jobyard.model.throttle.settings import Group

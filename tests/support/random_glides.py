@@ -13,7 +13,9 @@ from jobyard.engine.glidemq.add import Adding, add, entry_of
 from jobyard.engine.glidemq.finish import Keep
 from jobyard.engine.glidemq.flows import Child, Tie
 from jobyard.errors import CostExceeds, Duplicate, NotFound, NotHeld
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.family import GLIDE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
+from jobyard.model.queue import LISTED
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK
 from tests.support import many_glides
 from tests.support.random_verbs import QUEUES, RandomVerbs
@@ -122,7 +124,7 @@ class RandomGlides(RandomVerbs):
             return
         job = draw.choice(held)
         assert job.lease is not None
-        entry = "" if job.lease.terms.is_list else entry_of(job)
+        entry = "" if job.lease.terms.proof == LISTED else entry_of(job)
         way = draw.randrange(8)
         if way < 3:
             glide_finish.complete(yard, job, entry, b"[1]", draw.choice(KEEPS), now_ms)

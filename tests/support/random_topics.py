@@ -9,7 +9,8 @@ from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.removal import NO_SEQ, Removal
 from jobyard.engine.topics.topic_queue import Record
 from jobyard.errors import NotFound
-from jobyard.model.job import LEASED, TOPICS
+from jobyard.model.family import TOPICS
+from jobyard.model.job import LEASED
 from jobyard.model.topic.log import TopicFull
 from tests.support.random_verbs import QUEUES, RandomVerbs
 from tests.support.topics import config

@@ -24,19 +24,8 @@ from jobyard.model.details import (
     Member,
     log_field,
 )
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    JSON,
-    LEASED,
-    MSGPACK,
-    READY,
-    Job,
-)
+from jobyard.model.family import BEANSTALK, BUNQUEUE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, JSON, LEASED, MSGPACK, READY, Job
 from jobyard.model.policy import (
     BACKOFF_FIXED,
     CHILD_BLOCKS,

@@ -25,25 +25,12 @@ from jobyard.journal.recovery.reader import Reader
 from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
 from jobyard.journal.storage import Storage
 from jobyard.model.details import OPEN, Extra, Outcome, Tally, size_of
+from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE
 from jobyard.model.index.append_list import Line
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    LEASED,
-    MSGPACK,
-    RAW,
-    READY,
-    Job,
-)
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.policy import PLAIN, Policy
-from jobyard.model.queue import Book, Lease, Queue, Terms
+from jobyard.model.queue import TOKEN, Book, Lease, Queue, Terms
 from jobyard.model.throttle.ready_lists import STREAM, Shelves
 from jobyard.model.throttle.settings import Rules
 from jobyard.model.topic.config import BARRED
@@ -68,7 +55,7 @@ NOW_MS: Final = 1_700_000_000_000
 SEGMENT_SIZE: Final = 1 << 16
 BUDGET: Final = 1 << 40
 JOB_SIZE_MAX: Final = 1 << 20
-TOKEN_TERMS: Final = Terms(BUNQUEUE, 3000, is_token=True, label="worker")
+TOKEN_TERMS: Final = Terms(BUNQUEUE, TOKEN, 3000, "worker")
 
 # A window of history that nothing leaves.
 ALL_HISTORY = (86_400_000, 1 << 40)

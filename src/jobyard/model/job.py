@@ -34,23 +34,12 @@ GONE: Final = 4
 DONE: Final = 5
 BLOCKED: Final = 6
 
-# The door a job came in by; it decides what becomes of the job when a run of it ends.
-BEANSTALK: Final = 1
-BUNQUEUE: Final = 2
-GLIDE: Final = 3
-TOPICS: Final = 4
-
 # How the body is written; a body goes back byte for byte to the family it came from.
 RAW: Final = 0
 MSGPACK: Final = 1
 JSON: Final = 2
 # As clients of glide-mq write what is long: `gz:`, and then in base64 a gzip of some other text.
 GZIP: Final = 3
-
-
-def counts_attempts(family: u8) -> bool:
-    """Tell whether jobs of a family have so many attempts, and stay with their result."""
-    return family in (BUNQUEUE, GLIDE)
 
 
 @final

@@ -52,22 +52,31 @@ class Lease(Item):
         self.is_renewed: bool = False
 
 
+# By what a client proves that a lease is its own.
+CONNECTION: Final = 0  # the connection that took the job
+DOOR: Final = 1  # nothing: any client of the same protocol may end the run
+TOKEN: Final = 2  # a token that was told with the job
+ENTRY: Final = 3  # the id of the stream entry
+LISTED: Final = 4  # that it names the job, which came from a list and has no entry
+NODE: Final = 5  # the name under which the job was claimed
+
+
 @final
 class Terms:
     """On what terms a door takes jobs: one object for many leases."""
 
-    def __init__(self, door: i64, ttl_ms: i64, *, is_token: bool, label: str) -> None:
+    def __init__(self, door: i64, proof: i64, ttl_ms: i64, label: str) -> None:
         self.door: i64 = door
+        self.proof: i64 = proof
         # 0: the job itself says how long.
         self.ttl_ms: i64 = ttl_ms
-        # Whoever knows the token may end the run; else only who holds the book, or anyone at the
-        # same door.
-        self.is_token: bool = is_token
         self.label: str = label
         # Whether the lease is to outlive the server.
         self.is_kept: bool = False
-        # Whether the job came from one of glide-mq's lists: it has no entry in the stream then.
-        self.is_list: bool = False
+
+    def is_entry(self) -> bool:
+        """Tell whether the job was taken from a stream or one of the lists beside it."""
+        return self.proof in (ENTRY, LISTED)
 
 
 @final

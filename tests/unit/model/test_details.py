@@ -31,7 +31,8 @@ from jobyard.model.details import (
     result_field,
     size_of,
 )
-from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 from tests.support.yards import extra_facts

@@ -1,4 +1,5 @@
-from jobyard.model.job import BEANSTALK, GONE, RAW, Job
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import GONE, RAW, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 

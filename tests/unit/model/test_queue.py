@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.details import Outcome
-from jobyard.model.job import BEANSTALK, RAW, Job
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import RAW, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue, Waiter

@@ -13,7 +13,8 @@ from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.errors import JournalDamaged, StorageFailed
 from jobyard.journal.reply_gate import Gate
-from jobyard.model.job import BEANSTALK, RAW
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import RAW
 from jobyard.model.limits import READ_AHEAD_MAX
 from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.server.connection import SEND_MAX, STUCK_MS, Connection

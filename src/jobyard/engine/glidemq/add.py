@@ -22,23 +22,12 @@ from jobyard.engine.state.yard import STAMP_SHIFT, Yard, abs_stamp
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted
 from jobyard.journal.format.record import ENTRY_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.details import Extra, Fields, Member, member_field, size_of
+from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.fields import COST_DEFAULT, EXPECTANT, GlidePart, LaneLimits
-from jobyard.model.job import (
-    BLOCKED,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    GZIP,
-    LEASED,
-    RAW,
-    READY,
-    Job,
-)
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, GZIP, LEASED, RAW, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import BACKOFF_PLAIN, LIFO, Policy
-from jobyard.model.queue import Book, Holder, Queue, Terms
+from jobyard.model.queue import ENTRY, LISTED, Book, Holder, Queue, Terms
 from jobyard.model.throttle.ordering_group import lane_of
 from jobyard.model.throttle.ready_lists import STAGED
 
@@ -90,8 +79,8 @@ class GlideTables:
         if terms is None:
             if len(table) >= _TABLE_MAX:
                 table.clear()
-            terms = Terms(GLIDE, _NO_DEADLINE_MS, is_token=False, label=consumer)
-            terms.is_list = is_list
+            proof = LISTED if is_list else ENTRY
+            terms = Terms(GLIDE, proof, _NO_DEADLINE_MS, consumer)
             table[consumer] = terms
         return terms
 

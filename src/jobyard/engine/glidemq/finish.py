@@ -16,10 +16,11 @@ from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.errors import NotHeld
 from jobyard.journal.format.record import RELEASED
 from jobyard.model.details import Fields, Outcome, overlay_field
+from jobyard.model.family import GLIDE, counts_attempts
 from jobyard.model.index.append_list import Line
 from jobyard.model.index.item import Item
-from jobyard.model.job import DEAD, DELAYED, GLIDE, GONE, JSON, MSGPACK, READY, Job, counts_attempts
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.job import DEAD, DELAYED, GONE, JSON, MSGPACK, READY, Job
+from jobyard.model.queue import ENTRY, LISTED, Lease, Queue
 from jobyard.model.transition import End
 
 # Jobs at rest that one end lets go at most.
@@ -44,20 +45,15 @@ def is_held(job: Job, entry: str) -> bool:
     if lease is None:
         may_be_late = job.state == READY and job.deliveries > 0 and counts_attempts(job.family)
         return may_be_late and entry in ("", entry_of(job))
-    if lease.terms.door != GLIDE:
+    if not lease.terms.is_entry():
         return False
-    return not entry if lease.terms.is_list else entry == entry_of(job)
+    return not entry if lease.terms.proof == LISTED else entry == entry_of(job)
 
 
 def is_held_by(job: Job, stamp: i64) -> bool:
     """Tell whether who knows the entry of a place in line runs a job, taken from the stream."""
     lease = job.lease
-    return (
-        lease is not None
-        and lease.terms.door == GLIDE
-        and not lease.terms.is_list
-        and abs_stamp(job.stamp) == stamp
-    )
+    return lease is not None and lease.terms.proof == ENTRY and abs_stamp(job.stamp) == stamp
 
 
 def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
@@ -169,7 +165,7 @@ def reclaim(
     for item in queue.leased.items:
         assert isinstance(item, Job)
         lease = item.lease
-        if lease is None or lease.terms.door != GLIDE or lease.terms.is_list != is_list:
+        if lease is None or lease.terms.proof != (LISTED if is_list else ENTRY):
             continue
         lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
         if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
@@ -189,7 +185,7 @@ def reclaim_lost(
     for item in queue.leased.items:
         assert isinstance(item, Job)
         lease = item.lease
-        if lease is None or lease.terms.door != GLIDE:
+        if lease is None or not lease.terms.is_entry():
             continue
         label = lease.terms.label
         if present and (not label or label in present):

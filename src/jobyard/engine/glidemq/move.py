@@ -20,8 +20,9 @@ from jobyard.errors import NotFound, NotHeld, StorageFull
 from jobyard.journal.format.record import DUE_SET, FAILED, RANKED, RELEASED
 from jobyard.journal.format.record import PROMOTED as BY_PROMOTION
 from jobyard.model.details import EXPLICIT, REASON, Fields, glide_field, overlay_field
+from jobyard.model.family import GLIDE, counts_attempts
 from jobyard.model.glidemq.fields import REVOKED, GlidePart
-from jobyard.model.job import DEAD, DELAYED, GLIDE, READY, Job, counts_attempts
+from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import Lane, lane_of
@@ -242,7 +243,7 @@ def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
 def remove(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job, even one that runs at this door; NotFound for one that runs at another."""
     lease = job.lease
-    if lease is not None and lease.terms.door != GLIDE:
+    if lease is not None and not lease.terms.is_entry():
         raise NotFound
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)

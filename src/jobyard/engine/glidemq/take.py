@@ -14,9 +14,10 @@ from jobyard.engine.jobs.take import arm_gate, lay_expired, take_from, take_job
 from jobyard.engine.state.placement import is_waiting_in_lane, reopen
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
-from jobyard.model.job import GLIDE, READY, Job
+from jobyard.model.family import GLIDE
+from jobyard.model.job import READY, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Book, Lease, Queue, Waiter
+from jobyard.model.queue import ENTRY, LISTED, Book, Lease, Queue, Waiter
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STREAM
 
 # What `activate` comes to.
@@ -93,16 +94,16 @@ def wait_stream(
 def hand_to(yard: Yard, job: Job, consumer: str, now_ms: i64) -> None:
     """Let a job that was taken at this door be another consumer's; NotHeld if it was not."""
     lease = job.lease
-    if lease is None or lease.terms.door != GLIDE:
+    if lease is None or not lease.terms.is_entry():
         raise NotHeld
-    lease.terms = tables_of(yard).terms(consumer, is_list=lease.terms.is_list)
+    lease.terms = tables_of(yard).terms(consumer, is_list=lease.terms.proof == LISTED)
     lease.beat_ms = now_ms
 
 
 def beat(job: Job, now_ms: i64) -> None:
     """Take note that the worker of a job is alive. Nothing is recorded."""
     lease = job.lease
-    if lease is not None and lease.terms.door == GLIDE:
+    if lease is not None and lease.terms.is_entry():
         lease.beat_ms = now_ms
 
 
@@ -126,7 +127,7 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
         tables = tables_of(yard)
         terms = tables.terms(consumer, is_list=not entry)
         lease = take_job(yard, job.id, tables.book, terms, now_ms)
-    elif lease.terms.door != GLIDE or (not lease.terms.is_list and entry != entry_of(job)):
+    elif lease.terms.proof != LISTED and (lease.terms.proof != ENTRY or entry != entry_of(job)):
         return IS_BUSY
     lease.beat_ms = now_ms
     lease.is_renewed = True

@@ -17,7 +17,8 @@ from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import TextDamaged, YardFull
 from jobyard.journal.format.record import BURIED, END_SIZE, FAILED
-from jobyard.model.job import GONE, JSON, LEASED, Job, counts_attempts
+from jobyard.model.family import counts_attempts
+from jobyard.model.job import GONE, JSON, LEASED, Job
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogTopic, Row, WriteTooLarge

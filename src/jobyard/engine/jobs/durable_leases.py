@@ -17,8 +17,9 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import LEASE_SIZE, NOTE_SIZE, STATE_SIZE
 from jobyard.model.details import Fields, KeptLease, kept_field, size_of
-from jobyard.model.job import READY, TOPICS, Job
-from jobyard.model.queue import Book, Lease, Terms
+from jobyard.model.family import TOPICS
+from jobyard.model.job import READY, Job
+from jobyard.model.queue import NODE, Book, Lease, Terms
 from jobyard.model.throttle.ordering_group import lane_of
 
 # What the note of a lease holds beside the name of who holds it.
@@ -72,7 +73,7 @@ def resume(yard: Yard, job: Job, book: Book, now_ms: i64) -> None:
     kept = kept_of(job)
     assert kept is not None
     assert job.state == READY
-    terms = Terms(TOPICS, kept.ttl_ms, is_token=False, label=kept.node)
+    terms = Terms(TOPICS, NODE, kept.ttl_ms, kept.node)
     yard.leases_issued += 1
     lease = Lease(
         yard.leases_issued, job, book, kept.started_ms, kept.ttl_ms, terms, job.body or b""

@@ -43,22 +43,22 @@ from jobyard.model.details import (
     result_field,
 )
 from jobyard.model.details import STALLED as BY_STALL
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    READY,
-    TOPICS,
-    Job,
+from jobyard.model.family import (
+    DEAD_LETTERS,
+    DEAD_PERISH,
+    EXACT_BACKOFF,
+    FREE_STALLS,
+    ONE_ATTEMPT,
+    PLACE_IS_ENTRY,
+    READY_LISTS,
+    SHOWS_FIRST_DELAY,
+    TAKER_SETS_RANK,
     counts_attempts,
+    traits,
 )
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
-from jobyard.model.queue import Book, Lease
+from jobyard.model.queue import TOKEN, Book, Lease
 from jobyard.model.throttle.ready_lists import STAGED, STREAM
 from jobyard.model.throttle.settings import DEFAULTS
 from jobyard.model.transition import End
@@ -95,7 +95,8 @@ def held(yard: Yard, job_id: i64, book: Book) -> Job:
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
     """End the run of a held job well, without a result."""
-    if job.family != BEANSTALK or yard.bus.is_on or yard.names.dependents or yard.waits.by_id:
+    is_told = yard.bus.is_on or yard.names.dependents or yard.waits.by_id
+    if is_told or counts_attempts(job.family):
         complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
         return
     # The shortest way, where there is nobody to be told.
@@ -258,7 +259,7 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
     attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
-    if is_final and job.family == TOPICS and _is_letter(yard, job, now_ms):
+    if is_final and traits(job.family) & DEAD_LETTERS and _is_letter(yard, job, now_ms):
         return
     if is_last:
         end = End(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
@@ -268,13 +269,13 @@ def fail(  # noqa: PLR0913  what a worker may say of a failure
         end.due_ms = now_ms + wait_ms
         if wait_ms == 0:
             end.stamp = yard.new_place(job, now_ms)
-            end.shelf = STAGED if job.family == GLIDE else STREAM
+            end.shelf = STAGED if traits(job.family) & READY_LISTS else STREAM
     end.attempts = attempts
     lease = job.lease
     started_ms = lease.started_ms if lease is not None else now_ms
     fields = Fields()
     if counts_attempts(job.family):
-        if job.family == GLIDE and job.delay_ms > 0:
+        if traits(job.family) & SHOWS_FIRST_DELAY and job.delay_ms > 0:
             _keep_delay(fields, job)
         failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
         if stack:
@@ -305,14 +306,16 @@ def _keep_delay(fields: Fields, job: Job) -> None:
 
 
 def _is_last(job: Job, attempts: i64, limit: i64) -> bool:
-    """Tell whether a job has no attempt left; one of glide-mq has one if nothing was said."""
+    """Tell whether a job has no attempt left."""
     if limit < 0:
         limit = job.policy.max_attempts
-    return attempts >= max(limit, 1) if job.family == GLIDE else 0 < limit <= attempts
+    if traits(job.family) & ONE_ATTEMPT:
+        limit = max(limit, 1)
+    return 0 < limit <= attempts
 
 
 def _backoff(job: Job, attempts: i64) -> i64:
-    if job.family == GLIDE:
+    if traits(job.family) & EXACT_BACKOFF:
         return exact_backoff_ms(job.policy, attempts)
     return backoff_ms(job.policy, job.id, attempts)
 
@@ -336,7 +339,7 @@ def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> N
     if is_last:
         if yard.names.dependents:
             flows.fail(yard, job, error, now_ms)
-        if job.state == DEAD and job.family == BUNQUEUE:
+        if job.state == DEAD and traits(job.family) & DEAD_PERISH:
             trim_dead(yard, job.queue, 1, now_ms)
     elif yard.bus.is_on:
         event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
@@ -350,7 +353,9 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
     To a job whose family counts attempts this is one, its rank stays, and it may be the last.
     """
     if not counts_attempts(job.family):
-        release(yard, job, rank if job.family == BEANSTALK else job.rank, delay_ms, now_ms)
+        if not traits(job.family) & TAKER_SETS_RANK:
+            rank = job.rank
+        release(yard, job, rank, delay_ms, now_ms)
     else:
         fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
     return job.state not in (DEAD, GONE)
@@ -370,10 +375,10 @@ def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
     if counts_attempts(job.family):
         fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True, why=BURIED)
         return
-    if job.family == TOPICS and _is_letter(yard, job, now_ms):
+    if traits(job.family) & DEAD_LETTERS and _is_letter(yard, job, now_ms):
         return
     end = End(job, BURIED, DEAD)
-    if job.family == BEANSTALK:
+    if traits(job.family) & TAKER_SETS_RANK:
         end.rank = rank
     if yard.bus.is_on:
         _tell_failed(yard, job, end, "buried", LAID_ASIDE, now_ms)
@@ -421,7 +426,7 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
         _end(yard, job, end, now_ms, waited=False)
     elif timeout_ms > 0 and now_ms >= lease.started_ms + timeout_ms:
         fail(yard, job, "Job timeout exceeded", now_ms, reason=TIMED_OUT)
-    elif job.family == GLIDE:
+    elif traits(job.family) & FREE_STALLS:
         stall(yard, job, STALLS_MAX, now_ms)
     else:
         _stall(yard, lease, now_ms)
@@ -512,10 +517,10 @@ def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
 
     Who had it before knows it by the old one, and lost it for good when it was taken again.
     """
-    if job.family != GLIDE or job.deliveries < 2:
+    if not traits(job.family) & PLACE_IS_ENTRY or job.deliveries < 2:
         return
     lease = job.lease
-    if lease is not None and lease.terms.door != GLIDE:
+    if lease is not None and not lease.terms.is_entry():
         end.stamp = yard.new_place(job, now_ms)
 
 
@@ -546,7 +551,7 @@ def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
         return
     lease = job.lease
     yard.apply_end(job, end, now_ms)
-    if lease is not None and lease.terms.is_token and end.why in (STALLED, LET_GO):
+    if lease is not None and lease.terms.proof == TOKEN and end.why in (STALLED, LET_GO):
         # Who lost it may still finish it, for as long as nobody else takes it; who ended the run
         # may not end it twice.
         job.more().last_lease = lease.key if end.state == READY else 0

@@ -24,7 +24,8 @@ from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.state.yard import Yard
 from jobyard.model.ahead import PARENT_SIZE, Ahead
 from jobyard.model.details import Extra, Member, encode_extra
-from jobyard.model.job import BLOCKED, GLIDE, Job
+from jobyard.model.family import GLIDE
+from jobyard.model.job import BLOCKED, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
 

@@ -8,7 +8,7 @@ from jobyard.engine.jobs.clearing import REMOVAL_UNITS
 from jobyard.engine.jobs.finish import give_back, hand_over
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
-from jobyard.model.queue import NOBODY, Book, Lease
+from jobyard.model.queue import NOBODY, TOKEN, Book, Lease
 
 # Jobs that are given back at once, whatever else a turn has done: nearly every holder has fewer.
 FEW_LEASES: Final = 1000
@@ -48,7 +48,7 @@ class Leaving(Task):
         while leases and done < most:
             lease = leases[0]
             assert isinstance(lease, Lease)
-            if orphans is not None and lease.is_renewed and lease.terms.is_token:
+            if orphans is not None and lease.is_renewed and lease.terms.proof == TOKEN:
                 hand_over(self._yard, lease, orphans)
             else:
                 give_back(self._yard, lease.job, now_ms)

@@ -31,20 +31,15 @@ from jobyard.model.details import (
     glide_field,
     member_field,
 )
-from jobyard.model.glidemq.fields import REVOKED
-from jobyard.model.job import (
-    BLOCKED,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    LEASED,
-    READY,
-    TOPICS,
-    Job,
+from jobyard.model.family import (
+    DEAD_LETTERS,
+    ORDERING_KEYS,
+    TTL_IS_DEATH,
     counts_attempts,
+    traits,
 )
+from jobyard.model.glidemq.fields import REVOKED
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import STREAM
@@ -223,7 +218,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
     if job.policy.flags & REMOVE_DEAD:
         remove(yard, job, now_ms)
         return
-    if job.family == TOPICS and dead_letters.send(yard, job, now_ms):
+    if traits(job.family) & DEAD_LETTERS and dead_letters.send(yard, job, now_ms):
         return
     move = End(job, FAILED, DEAD)
     if counts_attempts(job.family):
@@ -273,7 +268,7 @@ def remove(yard: Yard, job: Job, now_ms: i64) -> None:
 
 def serve_lane(yard: Yard, job: Job, now_ms: i64) -> None:
     """Serve those who wait with a job that one of its lane held up."""
-    if job.family == GLIDE and job.queue.first_link is not None:
+    if traits(job.family) & ORDERING_KEYS and job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)
 
 
@@ -293,7 +288,7 @@ def erase(yard: Yard, job: Job, now_ms: i64) -> None:
 def expire_ttl(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job whose time to live is over; one that runs is let run."""
     if job.state in (READY, DELAYED):
-        if job.family == GLIDE:
+        if traits(job.family) & TTL_IS_DEATH:
             lay_expired(yard, job, now_ms)
             serve_lane(yard, job, now_ms)
             return

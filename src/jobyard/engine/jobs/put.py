@@ -20,8 +20,9 @@ from jobyard.journal.space.live_bytes import queue_bytes
 from jobyard.model.ahead import Ahead
 from jobyard.model.details import Extra, is_put_blocked, size_of
 from jobyard.model.entry import POLICY
+from jobyard.model.family import IDS_PER_QUEUE, READY_LISTS, traits
 from jobyard.model.index.jobs_by_seq import Roster, weight_of
-from jobyard.model.job import BLOCKED, DELAYED, GLIDE, LEASED, READY, Job
+from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
@@ -351,7 +352,7 @@ def enter_made(
     job.id = journal.next_id
     journal.next_id = job.id + 1
     seq = queue.next_seq
-    if queue.chosen is not None and job.family != GLIDE:
+    if queue.chosen is not None and not traits(job.family) & IDS_PER_QUEUE:
         seq = free_seqs(queue, 1)
     queue.next_seq = seq + 1
     job.key = seq
@@ -409,7 +410,7 @@ def _first_state(job: Job) -> i64:
         return BLOCKED
     if job.delay_ms > 0:
         return DELAYED
-    if job.family == GLIDE:
+    if traits(job.family) & READY_LISTS:
         job.shelf = u8(first_shelf(job.rank, job.policy))
     return READY
 

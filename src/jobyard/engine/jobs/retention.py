@@ -28,8 +28,9 @@ from jobyard.journal.format.record import (
     STATE_SIZE,
 )
 from jobyard.model.details import Outcome, size_of
+from jobyard.model.family import DEAD_PERISH, counts_attempts, traits
 from jobyard.model.index.minute_counter import Meters
-from jobyard.model.job import BUNQUEUE, DEAD, Job, counts_attempts
+from jobyard.model.job import DEAD, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, Settings
@@ -89,7 +90,7 @@ class Rests(Keeper):
             _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
             return
         meters.failed.add(ended_ms)
-        if job.family != BUNQUEUE:
+        if not traits(job.family) & DEAD_PERISH:
             return
         settings = settings_of(queue)
         if queue.perishable_count > settings.dead_max:
@@ -153,14 +154,14 @@ def _alarm_of(yard: Yard, queue: Queue) -> Sweep:
 
 def expires_ms(settings: Settings, job: Job) -> i64:
     """Return when a dead job goes, or NEVER_MS."""
-    if settings.dead_age_ms < 0 or job.family != BUNQUEUE:
+    if settings.dead_age_ms < 0 or not traits(job.family) & DEAD_PERISH:
         return NEVER_MS
     return job.outcome().ended_ms + settings.dead_age_ms
 
 
 def retries_ms(settings: Settings, job: Job) -> i64:
     """Return when a dead job is tried again by itself, or NEVER_MS; the wait doubles each time."""
-    if not settings.dead_auto_retry or job.family != BUNQUEUE:
+    if not settings.dead_auto_retry or not traits(job.family) & DEAD_PERISH:
         return NEVER_MS
     retries = job.more().retries
     if retries >= settings.dead_retries_max:
@@ -207,7 +208,7 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
     for item in items:
         assert isinstance(item, Outcome)
         job = item.job
-        if item.pos != 0 or job.family != BUNQUEUE:
+        if item.pos != 0 or not traits(job.family) & DEAD_PERISH:
             alarm.cursor = item.key
             continue
         expiry_ms = expires_ms(settings, job)
@@ -250,7 +251,7 @@ def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
         return trimmed
     for item in queue.dead.items:
         assert isinstance(item, Outcome)
-        if item.pos == 0 and item.job.family == BUNQUEUE:
+        if item.pos == 0 and traits(item.job.family) & DEAD_PERISH:
             yard.drop(item.job, now_ms)
             trimmed += 1
             if trimmed == left:

@@ -23,6 +23,7 @@ from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.errors import YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.model.entry import AUDIENCE, Entry
+from jobyard.model.family import LOCK_DURATION, traits
 from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import (
     SWEEP_MIN,
@@ -32,7 +33,7 @@ from jobyard.model.glidemq.subscriptions import (
     Subscription,
     has_entry,
 )
-from jobyard.model.job import GLIDE, GONE, LEASED, READY, Job
+from jobyard.model.job import GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 
@@ -343,7 +344,7 @@ def silent(queue: Queue, subscription: Subscription, idle_ms: i64, now_ms: i64) 
     found: list[Delivery] = []
     for delivery in subscription.deliveries():
         job = delivery.job
-        lock_ms: i64 = job.policy.stall_ms if job.family == GLIDE else 0
+        lock_ms: i64 = job.policy.stall_ms if traits(job.family) & LOCK_DURATION else 0
         heard = max(delivery.at_ms, heard_ms(queue, job))
         if now_ms - heard >= (lock_ms if lock_ms > 0 else idle_ms):
             found.append(delivery)

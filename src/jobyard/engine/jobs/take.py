@@ -22,9 +22,17 @@ from jobyard.errors import NotFound, StorageFull
 from jobyard.journal.damage import CORRUPT as CORRUPT_TEXT
 from jobyard.journal.format.record import CORRUPT, DUE_SET, FAILED, RANKED
 from jobyard.model.details import DAMAGED, REASON, TTL_OVER, Extra, Fields
-from jobyard.model.job import BEANSTALK, DEAD, DELAYED, GLIDE, READY, TOPICS, Job
+from jobyard.model.family import (
+    LEASE_OF_TOPIC,
+    LOCK_DURATION,
+    OWN_TTR,
+    PLACE_IS_ENTRY,
+    TTL_IS_DEATH,
+    traits,
+)
+from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Book, Lease, Link, Queue, Terms, Waiter
+from jobyard.model.queue import CONNECTION, LISTED, Book, Lease, Link, Queue, Terms, Waiter
 from jobyard.model.throttle.ordering_group import lane_of
 from jobyard.model.throttle.ready_lists import STREAM
 from jobyard.model.throttle.settings import DEFAULTS
@@ -166,7 +174,8 @@ def _rename_entry(yard: Yard, job: Job, now_ms: i64) -> None:
     Who lost it knows it by the old one, and may no more end what is another's. It stays on its
     shelf: in its lane others may stand before it.
     """
-    if job.deliveries == 0 or job.family != GLIDE or abs_stamp(job.stamp) > yard.boot_stamp:
+    is_named = traits(job.family) & PLACE_IS_ENTRY != 0 and job.deliveries > 0
+    if not is_named or abs_stamp(job.stamp) > yard.boot_stamp:
         return
     move = End(job, RANKED, READY)
     move.stamp = yard.stamp(now_ms)
@@ -212,7 +221,7 @@ def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> li
     config = job.queue.config
     is_old = config is not None and _is_old(job, config, now_ms)
     if is_old or (ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms):
-        if job.family == GLIDE and not is_old:
+        if traits(job.family) & TTL_IS_DEATH and not is_old:
             if _is_laid(yard, job, now_ms):
                 return aside
         elif int(job.id) not in yard.names.dependents:
@@ -339,7 +348,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
     if terms.is_kept:
         see_to_room(yard, job, terms.label)
     yard.leases_issued += 1
-    is_own = terms.door == BEANSTALK and job.family == BEANSTALK
+    is_own = terms.proof == CONNECTION and traits(job.family) & OWN_TTR != 0
     ttl_ms: i64 = job.own_ms if is_own else lease_ms(job, terms)
     lease = Lease(yard.leases_issued, job, book, now_ms, ttl_ms, terms, body)
     timeout_ms = job.policy.timeout_ms
@@ -349,7 +358,7 @@ def _lease(yard: Yard, job: Job, book: Book, terms: Terms, now_ms: i64) -> Lease
         yard.journal.append_lease(lease)
     yard.counters.at(i64(job.family), terms.door).taken += 1
     yard.apply_taken(job, lease)
-    if not terms.is_list:
+    if terms.proof != LISTED:
         job.queue.taken_stamp = job.stamp
     extra = job.extra
     if extra is not None:
@@ -390,11 +399,11 @@ def _look_behind(yard: Yard, queue: Queue, extra: Extra, now_ms: i64) -> None:
 
 def lease_ms(job: Job, terms: Terms) -> i64:
     """Return how long a lease lasts: by the taker's door, then by the job, then by its queue."""
-    if terms.door == BEANSTALK:
+    if terms.proof == CONNECTION:
         return ttr_ms(job)
     if terms.ttl_ms > 0:
         return terms.ttl_ms
-    if job.family == BEANSTALK:
+    if traits(job.family) & OWN_TTR:
         return job.own_ms
     rules = job.queue.rules
     settings = DEFAULTS if rules is None else rules.settings
@@ -406,12 +415,12 @@ def lease_ms(job: Job, terms: Terms) -> i64:
 
 def ttr_ms(job: Job) -> i64:
     """Return how long a beanstalk client may work on a job."""
-    if job.family == BEANSTALK:
+    if traits(job.family) & OWN_TTR:
         return job.own_ms
-    if job.family == TOPICS:
+    if traits(job.family) & LEASE_OF_TOPIC:
         config = job.queue.config
         return LEASE_MS_DEFAULT if config is None else config.lease_ms
-    wished_ms = job.policy.stall_ms if job.family == GLIDE else job.policy.timeout_ms
+    wished_ms = job.policy.stall_ms if traits(job.family) & LOCK_DURATION else job.policy.timeout_ms
     return wished_ms if wished_ms > 0 else FOREIGN_TTR_MS
 
 

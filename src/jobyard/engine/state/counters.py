@@ -10,7 +10,8 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.journal.format.record import EXPIRED, FAILED, FINISHED, HANDED_BACK, RELEASED, STALLED
-from jobyard.model.job import BEANSTALK, BUNQUEUE, DEAD, GLIDE, GONE, TOPICS, Job
+from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
+from jobyard.model.job import DEAD, GONE, Job
 from jobyard.model.transition import End
 
 NO_DOOR: Final = 0

@@ -11,10 +11,11 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.model.details import OPEN, Extra
+from jobyard.model.family import IDS_PER_QUEUE, traits
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.name_table import NameTable
-from jobyard.model.job import DEAD, DONE, GLIDE, Job
+from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import lane_of
 from jobyard.model.throttle.ready_lists import Shelves
@@ -117,7 +118,7 @@ class Names:
                     self.stop_waiting(job, member.child_id)
 
     def _enter_custom(self, job: Job, custom_id: str) -> None:
-        if job.family != GLIDE:
+        if not traits(job.family) & IDS_PER_QUEUE:
             self.custom.put(custom_id, job)
             return
         queue = job.queue
@@ -129,7 +130,7 @@ class Names:
             queue.chosen.add(int(seq))
 
     def _leave_custom(self, job: Job, custom_id: str) -> None:
-        is_glide = job.family == GLIDE
+        is_glide = traits(job.family) & IDS_PER_QUEUE != 0
         table = self.glide if is_glide else self.custom
         key = glide_key(job.queue, custom_id) if is_glide else custom_id
         if table.get(key) is not job:

@@ -45,23 +45,19 @@ from jobyard.journal.format.record import (
 )
 from jobyard.journal.journal import Journal
 from jobyard.model.details import Extra, Outcome, absorb
+from jobyard.model.family import (
+    DEAD_PERISH,
+    NEW_PLACE,
+    PLACE_IS_ENTRY,
+    READY_LISTS,
+    traits,
+)
 from jobyard.model.glidemq.fields import SUSPENDED
 from jobyard.model.glidemq.stored_values import SideTable
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.job_table import Pages
-from jobyard.model.job import (
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    LEASED,
-    READY,
-    Job,
-)
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
 from jobyard.model.queue import Book, Holder, Lease, Queue
 from jobyard.model.throttle.ordering_group import lane_of, part_of
@@ -165,9 +161,10 @@ class Yard:
         later, and its time is part of the id that bunqueue has for it. One of glide-mq never does:
         its place is the name of its entry, and no name is given twice.
         """
-        if job.family == GLIDE:
+        rules = traits(job.family)
+        if rules & PLACE_IS_ENTRY:
             return self.stamp(now_ms)
-        return job.stamp if job.stamp < 0 or job.family != BUNQUEUE else self.stamp(now_ms)
+        return job.stamp if job.stamp < 0 or not rules & NEW_PLACE else self.stamp(now_ms)
 
     def new_book(self, holder: Holder) -> Book:
         """Open the book of a new holder."""
@@ -419,7 +416,7 @@ class Yard:
             if job.rank > 0:
                 count_ahead(self, queue, 1)
             return
-        if job.family == GLIDE and (job.shelf != STREAM or lane_of(extra) is not None):
+        if traits(job.family) & READY_LISTS and (job.shelf != STREAM or lane_of(extra) is not None):
             self._make_shelved(job, extra)
             return
         queue.ready.push(job)
@@ -463,7 +460,7 @@ class Yard:
         if job.state == DEAD:
             job.queue.dead.append(outcome)
             self.dead_count += 1
-            if job.family == BUNQUEUE:
+            if traits(job.family) & DEAD_PERISH:
                 job.queue.perishable_count += 1
         else:
             job.queue.done.append(outcome)
@@ -523,7 +520,7 @@ class Yard:
             if job.state == DEAD:
                 job.queue.dead.remove(outcome)
                 self.dead_count -= 1
-                if job.family == BUNQUEUE:
+                if traits(job.family) & DEAD_PERISH:
                     job.queue.perishable_count -= 1
             else:
                 job.queue.done.remove(outcome)
@@ -548,7 +545,7 @@ class Yard:
                 assert rules is not None
                 rules.ring.remove(group)
             return
-        if job.family == GLIDE:
+        if traits(job.family) & READY_LISTS:
             lane = lane_of(extra)
             if lane is not None:
                 leave_line(self, job, part_of(job), lane)
@@ -576,9 +573,10 @@ def abs_stamp(stamp: i64) -> i64:
 
 def come_due(job: Job) -> None:
     """Give a job its place in line when its delay is over."""
-    if job.family in (BUNQUEUE, GLIDE):
+    rules = traits(job.family)
+    if rules & NEW_PLACE:
         job.stamp = due_stamp(job)
-    if job.family == GLIDE:
+    if rules & READY_LISTS:
         job.shelf = STAGED
 
 

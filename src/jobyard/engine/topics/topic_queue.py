@@ -33,8 +33,9 @@ from jobyard.engine.topics.topic_setup import (
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
 from jobyard.model.details import Extra, Outcome, Remark, encode_extra, size_of
-from jobyard.model.job import JSON, READY, TOPICS, Job, counts_attempts
-from jobyard.model.queue import Book, Holder, Lease, Queue, Terms
+from jobyard.model.family import TOPICS, counts_attempts
+from jobyard.model.job import JSON, READY, Job
+from jobyard.model.queue import NODE, Book, Holder, Lease, Queue, Terms
 from jobyard.model.topic.config import clamp_lease_ms
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
 
@@ -257,7 +258,7 @@ def forget_idle(yard: Yard, node: str) -> None:
 def terms_of(queue: Queue, node: str, lease_ms: i64) -> Terms:
     """Return on what terms a node takes jobs; 0 ms is what the queue is configured for."""
     ttl_ms = clamp_lease_ms(lease_ms if lease_ms > 0 else config_of(queue).lease_ms)
-    terms = Terms(TOPICS, ttl_ms, is_token=False, label=node)
+    terms = Terms(TOPICS, NODE, ttl_ms, node)
     terms.is_kept = config_of(queue).leases_durable
     return terms
 
@@ -447,7 +448,7 @@ def _held(
         lease = None if job is None or seq in seen else job.lease
         if (
             lease is None
-            or lease.terms.door != TOPICS
+            or lease.terms.proof != NODE
             or lease.terms.label != node
             or lease.sort_key <= now_ms
         ):

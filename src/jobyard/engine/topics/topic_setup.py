@@ -23,9 +23,9 @@ from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.journal.space.live_bytes import queue_bytes
 from jobyard.model.entry import CONFIG, COUNTED, FLOORS, WRITE, Entry
-from jobyard.model.job import BLOCKED, GONE, LEASED, TOPICS, Job
+from jobyard.model.job import BLOCKED, GONE, LEASED, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Queue, Waiter
+from jobyard.model.queue import NODE, Queue, Waiter
 from jobyard.model.topic.config import DISCARD_OLD, FSYNC, QUEUE, TopicConfig, decode_config
 from jobyard.model.topic.state import Stock, Write
 
@@ -171,7 +171,7 @@ def _waiters(queue: Queue) -> list[Waiter]:
     found: list[Waiter] = []
     link = queue.first_link
     while link is not None:
-        if link.waiter.terms.door == TOPICS:
+        if link.waiter.terms.proof == NODE:
             found.append(link.waiter)
         link = link.after
     return found

@@ -45,19 +45,8 @@ from jobyard.journal.format.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchH
 from jobyard.journal.history.window import History
 from jobyard.journal.recovery.reader import Reader
 from jobyard.model.details import FAILURE, MEMBER, OPEN, REASON
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    GLIDE,
-    GONE,
-    LEASED,
-    READY,
-    TOPICS,
-)
+from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
 from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
 
 # Read at once: little for a short page, since a long one goes on to read anyway.

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.job import LEASED, READY, Job
+from jobyard.model.queue import LISTED
 from jobyard.model.throttle.ready_lists import STREAM
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def has_entry(job: Job) -> bool:
     """Tell whether a job stands in the stream of its queue, or was taken from there."""
     if job.state == READY:
         return job.shelf == STREAM
-    return job.state == LEASED and job.lease is not None and not job.lease.terms.is_list
+    return job.state == LEASED and job.lease is not None and job.lease.terms.proof != LISTED
 
 
 @final

@@ -6,8 +6,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.state.yard import Yard
-from jobyard.model.job import BEANSTALK
-from jobyard.model.queue import Terms
+from jobyard.model.family import BEANSTALK
+from jobyard.model.queue import CONNECTION, Terms
 from jobyard.protocols.beanstalk.commands import UNCOUNTED
 
 DEFAULT_TUBE: Final = "default"
@@ -18,7 +18,7 @@ SOON_MS: Final = 1000
 TIMEOUT_MAX: Final = (1 << 31) - 1
 
 # A connection holds what it took for as long as the job says.
-TERMS: Final = Terms(BEANSTALK, 0, is_token=False, label="")
+TERMS: Final = Terms(BEANSTALK, CONNECTION, 0, "")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

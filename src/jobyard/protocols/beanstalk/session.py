@@ -23,7 +23,8 @@ from jobyard.engine.state.admission import first_ready
 from jobyard.engine.state.tasks import Starter, Task
 from jobyard.errors import NameTaken, NotFound, Refused, StorageFull, YardFull
 from jobyard.model.details import Outcome
-from jobyard.model.job import BEANSTALK, DONE, LEASED, RAW, Job
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import DONE, LEASED, RAW, Job
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
 from jobyard.model.queue import Holder, Lease, Queue, Waiter
 from jobyard.protocols.beanstalk import commands, statistics

@@ -11,7 +11,8 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64, u8
 
 from jobyard.engine.state.yard import STAMP_SHIFT, Yard, abs_stamp
-from jobyard.model.job import BUNQUEUE, GLIDE, Job
+from jobyard.model.family import BUNQUEUE, GLIDE
+from jobyard.model.job import Job
 
 UUID_SIZE: Final = 36
 # Of a time within an id.

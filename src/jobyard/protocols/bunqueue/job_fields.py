@@ -13,18 +13,8 @@ from mypy_extensions import i64
 from jobyard.engine.state.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
 from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
 from jobyard.model.details import OPEN, Extra
-from jobyard.model.job import (
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DONE,
-    GLIDE,
-    LEASED,
-    MSGPACK,
-    RAW,
-    READY,
-    Job,
-)
+from jobyard.model.family import BUNQUEUE, GLIDE
+from jobyard.model.job import BLOCKED, DEAD, DONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.job import DELAYED as IS_DELAYED
 from jobyard.model.policy import (
     BACKOFF_EXPONENTIAL,

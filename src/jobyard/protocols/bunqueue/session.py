@@ -19,8 +19,9 @@ from jobyard.engine.state.bus import Event, Listener
 from jobyard.engine.state.job_waits import JobWait, Patient
 from jobyard.engine.state.tasks import Starter, Task
 from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
-from jobyard.model.job import BUNQUEUE, Job
-from jobyard.model.queue import Holder, Lease, Terms, Waiter
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import Job
+from jobyard.model.queue import DOOR, Holder, Lease, Terms, Waiter
 from jobyard.protocols.bunqueue import job_fields
 from jobyard.protocols.bunqueue.commands import acks, jobs, push_batch, push_options
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
@@ -59,7 +60,7 @@ WAITING_MAX: Final = 50
 # Other commands than the usual ones that were sent ahead, and are run in one turn.
 ASKED_MAX: Final = 64
 
-PLAIN_TERMS: Final = Terms(BUNQUEUE, 0, is_token=False, label="")
+PLAIN_TERMS: Final = Terms(BUNQUEUE, DOOR, 0, "")
 
 STORAGE_FULL: Final = "Storage full"
 DENIED: Final = "Invalid token"

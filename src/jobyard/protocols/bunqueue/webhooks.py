@@ -20,7 +20,8 @@ from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import WEBHOOK
-from jobyard.model.job import GLIDE, MSGPACK, RAW
+from jobyard.model.family import GLIDE
+from jobyard.model.job import MSGPACK, RAW
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.environment import Surroundings
 from jobyard.protocols.bunqueue.ids import id_text

@@ -16,7 +16,7 @@ from jobyard.engine.glidemq import finish as glide_finish
 from jobyard.engine.glidemq import take as glide_take
 from jobyard.engine.state.yard import STAMP_SHIFT, Yard
 from jobyard.errors import Refused
-from jobyard.model.job import GLIDE
+from jobyard.model.family import GLIDE
 from jobyard.protocols.glidemq.call import LEASE_NS
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions.add import read_adding

@@ -13,7 +13,8 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.state.history import recent_history
 from jobyard.engine.state.yard import Yard
 from jobyard.model.details import TTL_OVER
-from jobyard.model.job import DEAD, DONE, GLIDE, Job
+from jobyard.model.family import GLIDE
+from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.topic.history_row import HistoryRow
 from jobyard.protocols.glidemq.events import Events
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of

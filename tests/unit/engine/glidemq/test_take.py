@@ -16,6 +16,7 @@ from jobyard.engine.glidemq.take import (
 from jobyard.engine.jobs.take import take
 from jobyard.errors import NotHeld
 from jobyard.model.job import DEAD, READY
+from jobyard.model.queue import LISTED
 from jobyard.model.throttle.ready_lists import STACK
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
@@ -98,7 +99,7 @@ def test_jobs_from_lists_are_reclaimed_apart() -> None:
     job = place.add(is_lifo=True)
     queue = place.site.queue()
     (lease,) = take_list(yard, queue, STACK, 5, place.now_ms, "w1")
-    assert lease.terms.is_list
+    assert lease.terms.proof == LISTED
     place.tick(50)
     assert reclaim(yard, queue, 10, 1, place.now_ms) == []
     assert reclaim(yard, queue, 10, 1, place.now_ms, is_list=True) == [job]

@@ -10,7 +10,7 @@ from jobyard.engine.jobs.take import cancel_wait, wait
 from jobyard.engine.state.yard import Yard
 from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Book, Holder, Lease, Waiter
+from jobyard.model.queue import LISTED, Book, Holder, Lease, Waiter
 from jobyard.model.throttle.ready_lists import STACK
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
@@ -60,7 +60,7 @@ def test_who_waits_at_the_stream_is_given_the_next_job_there() -> None:
     # It is held by the consumer, not by the connection.
     assert not book.leases.items
     assert job.lease is not None
-    assert (job.lease.terms.label, job.lease.terms.is_list) == ("w1", False)
+    assert (job.lease.terms.label, job.lease.terms.proof == LISTED) == ("w1", False)
 
 
 def test_waiting_ends() -> None:

@@ -5,7 +5,8 @@ from jobyard.engine.jobs.put import Wish, enter, give_back_seqs, intern, make_ro
 from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
 from jobyard.errors import YardFull
 from jobyard.model.details import Extra
-from jobyard.model.job import BUNQUEUE, DELAYED, LEASED, MSGPACK, READY
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import DELAYED, LEASED, MSGPACK, READY
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.policy import LIFO, Policy
 from tests.support.memory_storage import MemoryStorage

@@ -16,7 +16,8 @@ from jobyard.engine.jobs.schedule import (
 from jobyard.errors import Refused, YardFull
 from jobyard.model.details import KEY_EXTENDS, KEY_REPLACES, Extra
 from jobyard.model.entry import CRON
-from jobyard.model.job import BUNQUEUE, LEASED, MSGPACK
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import LEASED, MSGPACK
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Lease
 from jobyard.protocols.bunqueue.door import Nobody

@@ -2,9 +2,10 @@ from jobyard.engine.jobs.finish import bury, fail, finish, hand_back, held
 from jobyard.engine.jobs.move import remove
 from jobyard.engine.jobs.take import take
 from jobyard.engine.topics import topic_queue
-from jobyard.model.job import BUNQUEUE, DEAD, DELAYED, DONE, GONE, JSON, LEASED, READY, TOPICS
+from jobyard.model.family import BUNQUEUE, TOPICS
+from jobyard.model.job import DEAD, DELAYED, DONE, GONE, JSON, LEASED, READY
 from jobyard.model.policy import Policy
-from jobyard.model.queue import Terms
+from jobyard.model.queue import DOOR, Terms
 from jobyard.protocols.bunqueue.ids import id_text
 from tests.support.bare_bunqueue import BareBunqueue
 from tests.support.memory_storage import MemoryStorage
@@ -348,7 +349,7 @@ def test_the_bytes_of_a_queue_follow_jobs_that_are_done_and_come_back() -> None:
 def test_a_lease_of_another_door_is_none_of_a_node() -> None:
     site = Topic()
     site.write(b"1")
-    terms = Terms(BUNQUEUE, 1000, is_token=False, label="w")
+    terms = Terms(BUNQUEUE, DOOR, 1000, "w")
     lease = take(site.yard, [site.t], site.book, terms, site.now_ms)
     assert lease is not None
     assert site.ack(1).skipped == [1]

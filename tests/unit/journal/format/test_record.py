@@ -11,18 +11,8 @@ from jobyard.journal.format import record
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE, BatchHead
 from jobyard.model.details import PROGRESS, Extra, Fields
 from jobyard.model.entry import POLICY
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    GONE,
-    MSGPACK,
-    RAW,
-    READY,
-)
+from jobyard.model.family import BEANSTALK, BUNQUEUE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, MSGPACK, RAW, READY
 from jobyard.model.limits import INLINE_BODY_MAX, U32_MAX
 from jobyard.model.policy import Policy
 from jobyard.protocols.beanstalk.door import TERMS

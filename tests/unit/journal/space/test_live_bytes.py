@@ -3,7 +3,8 @@ from jobyard.engine.jobs.move import remove
 from jobyard.journal.format.record import GONE_SIZE, MOVED_SIZE, STATE_SIZE
 from jobyard.journal.format.segment import HOT, Segment
 from jobyard.journal.space.live_bytes import Ledger, queue_bytes
-from jobyard.model.job import BEANSTALK, RAW, Job
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import RAW, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 from tests.support.memory_storage import MemoryStorage

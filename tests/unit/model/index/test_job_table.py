@@ -3,8 +3,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobyard.model.family import BEANSTALK
 from jobyard.model.index.job_table import PAGE_SIZE, SPARSE, Pages
-from jobyard.model.job import BEANSTALK, RAW, Job
+from jobyard.model.job import RAW, Job
 from jobyard.model.limits import ID_MAX
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue

@@ -1,7 +1,8 @@
 from random import Random
 
+from jobyard.model.family import BUNQUEUE
 from jobyard.model.index.name_table import FIRST, PARTS, NameTable
-from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.job import MSGPACK, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 

@@ -1,8 +1,9 @@
 from random import Random
 
+from jobyard.model.family import BUNQUEUE
 from jobyard.model.index.jobs_by_seq import CHUNK, Roster
 from jobyard.model.index.sorted_view import Listing, Listings
-from jobyard.model.job import BUNQUEUE, DEAD, GONE, MSGPACK, READY, Job
+from jobyard.model.job import DEAD, GONE, MSGPACK, READY, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 

@@ -11,7 +11,8 @@ from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.model.job import BUNQUEUE, MSGPACK, Job
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK, Job
 from jobyard.protocols.bunqueue.ids import (
     find_job,
     id_bytes,

@@ -41,20 +41,8 @@ from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.details import UNKNOWN
-from jobyard.model.job import (
-    BEANSTALK,
-    BLOCKED,
-    BUNQUEUE,
-    DEAD,
-    DELAYED,
-    DONE,
-    JSON,
-    LEASED,
-    MSGPACK,
-    RAW,
-    READY,
-    Job,
-)
+from jobyard.model.family import BEANSTALK, BUNQUEUE
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, JSON, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Settings
 from jobyard.protocols.bunqueue.commands import push_options

@@ -25,7 +25,8 @@ from jobyard.model.details import (
     WORKER_LOST,
     Outcome,
 )
-from jobyard.model.job import DEAD, DONE, Job, counts_attempts
+from jobyard.model.family import counts_attempts
+from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, DEFAULTS, Settings

@@ -20,7 +20,8 @@ from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused, StorageFull
 from jobyard.model.details import Extra, Member
-from jobyard.model.job import BLOCKED, BUNQUEUE, DELAYED, MSGPACK, READY, Job
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import BLOCKED, DELAYED, MSGPACK, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.ids import UUID_SIZE, find_job, may_be_id

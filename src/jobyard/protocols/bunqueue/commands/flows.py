@@ -10,7 +10,8 @@ from jobyard.engine.jobs import finish, flows
 from jobyard.engine.jobs.move import remove
 from jobyard.errors import Refused
 from jobyard.model.details import DROPPED, FAILED, IGNORED, OPEN, SETTLED, Member
-from jobyard.model.job import BLOCKED, BUNQUEUE, DONE, LEASED, RAW, Job
+from jobyard.model.job import BLOCKED, DONE, LEASED, RAW, Job
+from jobyard.model.queue import DOOR, TOKEN
 from jobyard.protocols.bunqueue.commands import flow_links
 from jobyard.protocols.bunqueue.commands.flow_push import ID_MAX, push_flow
 from jobyard.protocols.bunqueue.ids import find_job, id_text, token_number
@@ -108,9 +109,14 @@ def park(session: BunqueueSession, request: Request) -> Answer:
     """MoveToWaitingChildren: end a run until the children are done."""
     job = _asked(session, request)
     lease = None if job is None else job.lease
-    if job is None or lease is None or job.state != LEASED or lease.terms.door != BUNQUEUE:
+    if (
+        job is None
+        or lease is None
+        or job.state != LEASED
+        or lease.terms.proof not in (DOOR, TOKEN)
+    ):
         raise Refused("Job is not active")
-    if lease.terms.is_token:
+    if lease.terms.proof == TOKEN:
         token = request.fields.content(b"token")
         if token is None or token_number(session.yard, token) != lease.key:
             raise Refused("Job is not active")

@@ -11,9 +11,10 @@ from jobyard.engine.jobs.put_transaction import put_wish
 from jobyard.engine.jobs.queues import hold_watch, open_queue
 from jobyard.engine.jobs.take import take_one, wait
 from jobyard.errors import Refused
-from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, JSON, MSGPACK, Job
+from jobyard.model.family import BUNQUEUE, GLIDE
+from jobyard.model.job import DEAD, DONE, JSON, MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Lease, Queue, Terms
+from jobyard.model.queue import DOOR, TOKEN, Lease, Queue, Terms
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Bucket
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.push_links import links_for
@@ -92,7 +93,7 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     if fields.has(b"timeout"):
         timeout_ms = push_options.number(fields, b"timeout", 0, 0, PULL_WAIT_MAX)
     terms = session_terms(session, fields)
-    one = Pull(request.req_id, count, is_batch=is_batch, is_owned=terms.is_token)
+    one = Pull(request.req_id, count, is_batch=is_batch, is_owned=terms.proof == TOKEN)
     one.is_detached = fields.is_true(b"detach")
     queue = yard.queues.get(name)
     if fields.has(b"group") and not fields.is_nil(b"group"):
@@ -150,7 +151,7 @@ def session_terms(session: BunqueueSession, fields: Fields) -> Terms:
     ttl_ms = push_options.number(fields, b"lockTtl", LOCK_MS_DEFAULT, 1, DAY_MS)
     terms = session.owned_terms
     if terms is None or terms.label != owner or terms.ttl_ms != ttl_ms:
-        terms = Terms(BUNQUEUE, ttl_ms, is_token=True, label=owner)
+        terms = Terms(BUNQUEUE, TOKEN, ttl_ms, owner)
         session.owned_terms = terms
     return terms
 
@@ -220,7 +221,7 @@ def named_job(session: BunqueueSession, fields: Fields) -> Job:
 def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> None:
     """Refuse unless the caller may end the run of a job."""
     lease = job.lease
-    if lease is not None and lease.terms.door == BUNQUEUE and not lease.terms.is_token:
+    if lease is not None and lease.terms.proof == DOOR:
         return
     shown = name.decode("utf-8", "replace")
     if lease is None:
@@ -229,7 +230,7 @@ def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | 
         if late != 0 and token is not None and token_number(session.yard, token) == late:
             return
         raise Refused(f"Job not found or not in processing state: {shown}")
-    if lease.terms.door != BUNQUEUE:
+    if lease.terms.proof != TOKEN:
         raise Refused(f"Invalid or expired lock token for job {shown}")
     if not token:
         raise Refused(f"Lock token required for job {shown}")

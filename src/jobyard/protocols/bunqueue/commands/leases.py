@@ -15,8 +15,8 @@ from jobyard.engine.state import bus
 from jobyard.errors import Refused, YardFull
 from jobyard.model.details import PROGRESS, size_of
 from jobyard.model.details import Fields as NewsFields
-from jobyard.model.job import BUNQUEUE, Job
-from jobyard.model.queue import Lease
+from jobyard.model.job import Job
+from jobyard.model.queue import DOOR, TOKEN, Lease
 from jobyard.model.throttle.settings import DAY_MS
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
@@ -120,12 +120,12 @@ def _beat(
     session: BunqueueSession, job: Job, token: bytes | None, duration_ms: i64, now_ms: i64
 ) -> bool:
     lease = job.lease
-    if lease is None or lease.terms.door != BUNQUEUE:
+    if lease is None or lease.terms.proof not in (DOOR, TOKEN):
         return False
     if not token:
         _hear_of(session, lease, now_ms)
         return True
-    if not lease.terms.is_token or token_number(session.yard, token) != lease.key:
+    if lease.terms.proof != TOKEN or token_number(session.yard, token) != lease.key:
         return False
     if duration_ms > 0:
         _renew(session, lease, duration_ms, now_ms)
@@ -138,7 +138,7 @@ def _beat(
 def _hear_of(session: BunqueueSession, lease: Lease, now_ms: i64) -> None:
     """Note that someone runs a job; who does not know the token of a lock does not renew it."""
     terms = lease.terms
-    if terms.is_token or terms.door != BUNQUEUE:
+    if terms.proof != DOOR:
         lease.beat_ms = now_ms
     else:
         touch(session.yard, lease, lease_ms(lease.job, terms), now_ms)
@@ -187,7 +187,7 @@ def _extend(
     session: BunqueueSession, job: Job, token: bytes | None, duration_ms: i64, now_ms: i64
 ) -> bool:
     lease = job.lease
-    if lease is None or lease.terms.door != BUNQUEUE or not lease.terms.is_token:
+    if lease is None or lease.terms.proof != TOKEN:
         return False
     # Whoever names no token at all is believed, as by the original; a wrong one is never right.
     if token is not None and token_number(session.yard, token) != lease.key:

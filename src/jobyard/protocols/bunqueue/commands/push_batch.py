@@ -19,7 +19,8 @@ from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused, StorageFull, YardFull
-from jobyard.model.job import BUNQUEUE, MSGPACK
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.commands import flow_links, push_options
 from jobyard.protocols.bunqueue.commands.jobs import refuse_if_draining, write_id
 from jobyard.protocols.bunqueue.commands.push_links import PushLinks, links_for

@@ -7,7 +7,8 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.put import Wish, intern
 from jobyard.errors import Refused
 from jobyard.model.details import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, Extra
-from jobyard.model.job import BUNQUEUE, MSGPACK
+from jobyard.model.family import BUNQUEUE
+from jobyard.model.job import MSGPACK
 from jobyard.model.policy import (
     BACKOFF_EXPONENTIAL,
     BACKOFF_FIXED,

@@ -9,6 +9,7 @@ from jobyard.engine.state import bus
 from jobyard.engine.state.bus import Event
 from jobyard.model.details import SETTLED, TIMED_OUT
 from jobyard.model.job import Job
+from jobyard.model.queue import TOKEN
 from jobyard.protocols.bunqueue.commands.dlq import BURIED, REASONS
 from jobyard.protocols.bunqueue.commands.flow_links import marked_names, parent_name
 from jobyard.protocols.bunqueue.ids import id_text
@@ -35,7 +36,7 @@ def asides_of(event: Event) -> list[Told]:
         age_ms = int(event.at_ms - job.created_ms)
         fields = {**_named(job), "ttl": int(job.policy.ttl_ms), "age": age_ms}
         told.append(("job:expired", fields))
-    elif kind == bus.STALLED and job.lease is not None and job.lease.terms.is_token:
+    elif kind == bus.STALLED and job.lease is not None and job.lease.terms.proof == TOKEN:
         told.append(("job:lock-expired", _named(job)))
     return told
 

@@ -21,8 +21,9 @@ from jobyard.engine.jobs.queues import settings_of
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
-from jobyard.model.job import GLIDE, LEASED, RAW, Job
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.family import GLIDE
+from jobyard.model.job import LEASED, RAW, Job
+from jobyard.model.queue import LISTED, Lease, Queue
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
@@ -185,7 +186,7 @@ def _list_jobs(queue: Queue) -> list[Job]:
     found: list[Job] = []
     for item in queue.leased.items:
         assert isinstance(item, Job)
-        if item.lease is not None and item.lease.terms.is_list:
+        if item.lease is not None and item.lease.terms.proof == LISTED:
             found.append(item)
     return found
 
@@ -325,7 +326,7 @@ def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None)
     write_bulk(out, b"NEXT_REVOKED" if is_over else b"NEXT_HASH")
     write_bulk(out, job_id)
     write_bulk(out, glide_add.id_bytes(job))
-    if lease.terms.is_list:
+    if lease.terms.proof == LISTED:
         write_bulk(out, b"")
     else:
         write_entry_id(out, job)

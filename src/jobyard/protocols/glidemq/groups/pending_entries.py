@@ -14,8 +14,8 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.model.index.item_set import Walk
-from jobyard.model.job import GLIDE, Job
-from jobyard.model.queue import Lease
+from jobyard.model.job import Job
+from jobyard.model.queue import LISTED, Lease
 from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather, free_found, job_of
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
@@ -38,7 +38,7 @@ def held_lease(item: Item) -> Lease | None:
     """Return the lease on a job of the stream; None if it has no entry there, or is gone."""
     assert isinstance(item, Job)
     lease = item.lease
-    if lease is None or lease.terms.is_list or item.id < item.queue.gone_before:
+    if lease is None or lease.terms.proof == LISTED or item.id < item.queue.gone_before:
         return None
     return lease
 
@@ -112,7 +112,7 @@ class HeldGather(Gather):
         terms = lease.terms
         if terms is not self._terms:
             self._terms = terms
-            is_door = self.is_any_door or terms.door == GLIDE
+            is_door = self.is_any_door or terms.is_entry()
             self._is_wanted = is_door and self.consumer in (b"", consumer_of(lease))
         if not self._is_wanted or not self._low <= entry_stamp(lease.job) <= self._high:
             return False

@@ -15,7 +15,7 @@ from jobyard.engine.glidemq.take import hand_to
 from jobyard.engine.jobs.finish import give_back
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import NotHeld
-from jobyard.model.job import GLIDE, Job
+from jobyard.model.job import Job
 from jobyard.model.queue import Lease, Queue
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong, unknown_subcommand, wrong_count
@@ -170,7 +170,7 @@ def _drop_consumer(call: Call, queue: Queue) -> None:
 def is_of(job: Job, name: bytes) -> bool:
     """Tell whether a consumer holds a job; holders at other doors may have the same name."""
     lease = job.lease
-    return lease is not None and lease.terms.door == GLIDE and consumer_of(lease) == name
+    return lease is not None and lease.terms.is_entry() and consumer_of(lease) == name
 
 
 # -- XACK --------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import pytest
 
 from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue, pause
-from jobyard.model.job import BEANSTALK, RAW
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import RAW
 from jobyard.protocols.bunqueue.commands.control import arm_rate_ends
 from tests.support.bare_bunqueue import EMPTY, Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage

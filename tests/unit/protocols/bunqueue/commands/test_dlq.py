@@ -6,8 +6,9 @@ from jobyard.engine.jobs.finish import bury
 from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.take import take
-from jobyard.model.job import BEANSTALK, DEAD, RAW, Job
-from jobyard.model.queue import Terms
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import DEAD, RAW, Job
+from jobyard.model.queue import CONNECTION, Terms
 from tests.support.bare_bunqueue import EMPTY, Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
@@ -29,7 +30,7 @@ def bury_foreign(site: BareBunqueue) -> Job:
     """Bury a job of beanstalk in the same queue."""
     queue = open_queue(site.yard, "q")
     job = put(site.yard, queue, BEANSTALK, RAW, 0, 0, 60_000, b"foreign", site.now_ms)
-    terms = Terms(BEANSTALK, 0, is_token=False, label="")
+    terms = Terms(BEANSTALK, CONNECTION, 0, "")
     lease = take(site.yard, [queue], site.door.orphans, terms, site.now_ms)
     assert lease is not None
     bury(site.yard, job, 0, site.now_ms)

@@ -5,8 +5,9 @@ import pytest
 from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.take import take
-from jobyard.model.job import BEANSTALK, RAW
-from jobyard.model.queue import Terms
+from jobyard.model.family import BEANSTALK
+from jobyard.model.job import RAW
+from jobyard.model.queue import CONNECTION, Terms
 from tests.support.bare_bunqueue import EMPTY, BareBunqueue
 from tests.support.memory_storage import MemoryStorage
 
@@ -241,7 +242,7 @@ def test_a_job_run_at_another_door_is_not_ours_to_keep() -> None:
     client = site.connect()
     queue = open_queue(site.yard, "q")
     put(site.yard, queue, BEANSTALK, RAW, 0, 0, 1000, b"", site.now_ms)
-    terms = Terms(BEANSTALK, 0, is_token=False, label="")
+    terms = Terms(BEANSTALK, CONNECTION, 0, "")
     take(site.yard, [queue], site.door.orphans, terms, site.now_ms)
     [job] = client.ok("GetJobs", queue="q", state="active")["jobs"]
     assert client.refused("JobHeartbeat", id=job["id"]) == NOT_ALIVE

@@ -6,7 +6,7 @@ from jobyard.engine.jobs.listing import jobs_in
 from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.model.index.sorted_view import Listing
 from jobyard.model.job import DELAYED, LEASED, READY, Job
-from jobyard.model.queue import Queue
+from jobyard.model.queue import LISTED, Queue
 from jobyard.model.throttle.ready_lists import STREAM
 from jobyard.protocols.glidemq.keyspace.views.sets import (
     is_scheduled,
@@ -45,7 +45,7 @@ def entries(queue: Queue) -> list[Job]:
     found = [job for job in jobs_in(queue, frozenset((READY,))) if job.shelf == STREAM]
     for job in jobs_in(queue, frozenset((LEASED,))):
         assert job.lease is not None
-        if not job.lease.terms.is_list:
+        if job.lease.terms.proof != LISTED:
             found.append(job)
     return sorted(found, key=stamp_of)
 

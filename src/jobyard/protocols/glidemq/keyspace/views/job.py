@@ -14,8 +14,9 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import BodyDamaged
 from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
 from jobyard.model.details import DROPPED, OPEN, RESULT_LOST, Extra
+from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.glidemq.fields import REVOKED, GlidePart
-from jobyard.model.job import BUNQUEUE, DEAD, DONE, GLIDE, LEASED, Job
+from jobyard.model.job import DEAD, DONE, LEASED, Job
 from jobyard.model.policy import LIFO, Policy
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.wire.payload import to_json

@@ -14,13 +14,14 @@ from jobyard.engine.jobs.listing import roster_of
 from jobyard.engine.jobs.subscriptions import waiting_repeats
 from jobyard.engine.state.yard import Yard
 from jobyard.model.details import DROPPED, Outcome
+from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.subscriptions import Repeat
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.sorted_view import Listing, Listings
-from jobyard.model.job import DEAD, DELAYED, DONE, GLIDE, READY, Job
+from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Queue
+from jobyard.model.queue import LISTED, Queue
 from jobyard.model.throttle.ordering_group import Lane
 from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, Shelves
 from jobyard.protocols.glidemq.keyspace import key_parts
@@ -431,6 +432,6 @@ def list_active(queue: Queue) -> i64:
     for item in queue.leased.items:
         assert isinstance(item, Job)
         lease = item.lease
-        if lease is not None and lease.terms.is_list:
+        if lease is not None and lease.terms.proof == LISTED:
             count += 1
     return count

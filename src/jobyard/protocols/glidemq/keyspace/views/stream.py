@@ -16,9 +16,10 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.jobs.listing import roster_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import STAMP_SHIFT, abs_stamp
+from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
 from jobyard.model.index.sorted_view import FIRST, LAST, Listing
-from jobyard.model.job import BEANSTALK, BUNQUEUE, GLIDE, LEASED, READY, TOPICS, Job
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.job import LEASED, READY, Job
+from jobyard.model.queue import LISTED, Lease, Queue
 from jobyard.model.throttle.ready_lists import STREAM
 from jobyard.protocols.glidemq.keyspace.gather import ListingGather, ListingRefresh
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
@@ -109,7 +110,7 @@ class StreamListing(Listing):
         if job.state == READY:
             return job.shelf == STREAM
         lease = job.lease
-        return job.state == LEASED and lease is not None and not lease.terms.is_list
+        return job.state == LEASED and lease is not None and lease.terms.proof != LISTED
 
     def place_of(self, job: Job) -> i64:
         """Return the id of its entry."""

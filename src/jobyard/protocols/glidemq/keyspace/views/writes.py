@@ -29,9 +29,10 @@ from jobyard.model.details import (
     log_field,
     overlay_field,
 )
+from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.fields import GlidePart
 from jobyard.model.glidemq.subscriptions import has_entry
-from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GLIDE, LEASED, READY, Job
+from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import STAGED, STREAM
 from jobyard.model.throttle.settings import NO_LIMIT

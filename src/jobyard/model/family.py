@@ -1,0 +1,91 @@
+"""Families: the protocol by which a job came in decides what becomes of it, wherever it runs.
+
+Every difference between families is a rule with a name, and `traits` says which rules hold for
+which family; `docs/one-job-any-door.md` shows the table. A further protocol is one more row of it,
+and no comparison elsewhere.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64, u8
+
+# Part of the journal's format.
+BEANSTALK: Final = 1
+BUNQUEUE: Final = 2
+GLIDE: Final = 3
+TOPICS: Final = 4
+
+# -- rules -------------------------------------------------------------------------------------
+
+COUNTS_ATTEMPTS: Final = 1 << 0
+ONE_ATTEMPT: Final = 1 << 1
+EXACT_BACKOFF: Final = 1 << 2
+FREE_STALLS: Final = 1 << 3
+TTL_IS_DEATH: Final = 1 << 4
+DEAD_PERISH: Final = 1 << 5
+DEAD_LETTERS: Final = 1 << 6
+NEW_PLACE: Final = 1 << 7
+PLACE_IS_ENTRY: Final = 1 << 8
+READY_LISTS: Final = 1 << 9
+ORDERING_KEYS: Final = 1 << 10
+IDS_PER_QUEUE: Final = 1 << 11
+SHOWS_FIRST_DELAY: Final = 1 << 12
+TAKER_SETS_RANK: Final = 1 << 13
+OWN_TTR: Final = 1 << 14
+LOCK_DURATION: Final = 1 << 15
+LEASE_OF_TOPIC: Final = 1 << 16
+
+# What each rule says, in the order of the table in the documentation.
+RULES: Final[tuple[tuple[int, str], ...]] = (
+    (COUNTS_ATTEMPTS, "failed runs are attempts, of which a job has so many; its result is kept"),
+    (ONE_ATTEMPT, "one attempt where no number was asked for"),
+    (EXACT_BACKOFF, "waits exactly as long as its backoff says, without jitter"),
+    (FREE_STALLS, "a lost lease is a stall and no attempt"),
+    (TTL_IS_DEATH, "dead when its time to live is over, not removed"),
+    (DEAD_PERISH, "the dead are trimmed, expire and are retried as their queue is set"),
+    (DEAD_LETTERS, "given up, it becomes a record of its queue's dead-letter topic"),
+    (NEW_PLACE, "stands behind all others when it comes back"),
+    (PLACE_IS_ENTRY, "its place in line is a stream entry, never given twice"),
+    (READY_LISTS, "ready jobs stand in lists of their own until they are promoted"),
+    (ORDERING_KEYS, "may have an ordering key, with which it holds up others"),
+    (IDS_PER_QUEUE, "an id that a client chose is known in its queue only"),
+    (SHOWS_FIRST_DELAY, "shows the delay it was put with after it failed"),
+    (TAKER_SETS_RANK, "release and bury give it another priority"),
+    (OWN_TTR, "brings its time to run along"),
+    (LOCK_DURATION, "brings along how long its worker may be silent"),
+    (LEASE_OF_TOPIC, "its queue says how long it is leased"),
+)
+
+_BEANSTALK: Final = TAKER_SETS_RANK | OWN_TTR
+_BUNQUEUE: Final = COUNTS_ATTEMPTS | DEAD_PERISH | NEW_PLACE
+_GLIDE: Final = (
+    COUNTS_ATTEMPTS
+    | ONE_ATTEMPT
+    | EXACT_BACKOFF
+    | FREE_STALLS
+    | TTL_IS_DEATH
+    | NEW_PLACE
+    | PLACE_IS_ENTRY
+    | READY_LISTS
+    | ORDERING_KEYS
+    | IDS_PER_QUEUE
+    | SHOWS_FIRST_DELAY
+    | LOCK_DURATION
+)
+_TOPICS: Final = DEAD_LETTERS | LEASE_OF_TOPIC
+
+
+def traits(family: u8) -> i64:
+    """Return the rules that hold for jobs of a family, as bits."""
+    if family == BEANSTALK:
+        return _BEANSTALK
+    if family == BUNQUEUE:
+        return _BUNQUEUE
+    if family == GLIDE:
+        return _GLIDE
+    return _TOPICS
+
+
+def counts_attempts(family: u8) -> bool:
+    """Tell whether jobs of a family have so many attempts, and stay with their result."""
+    return traits(family) & COUNTS_ATTEMPTS != 0
