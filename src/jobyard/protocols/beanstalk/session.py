@@ -71,8 +71,7 @@ class BeanstalkSession(Session, Holder, Starter):
         self._rest: bytes = b""
         self._mode: int = LINES
         self._left: i64 = 0
-        # Of a body that comes in pieces: a block of its own, given back as one.
-        self._body = BytesWriter()
+        self._body = BytesWriter()  # Of a body that comes in pieces: a block, given back as one.
         self._rank: i64 = 0
         self._delay_ms: i64 = 0
         self._ttr_ms: i64 = 0

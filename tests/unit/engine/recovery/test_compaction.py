@@ -42,30 +42,6 @@ def check_restart(site: OpenYard, storage: MemoryStorage) -> OpenYard:
     return again
 
 
-# -- slices ------------------------------------------------------------------------------------
-
-
-def test_a_long_batch_is_copied_in_slices() -> None:
-    storage = MemoryStorage()
-    site = OpenYard(storage)
-    jobs = [site.put(b"%04d" % number) for number in range(200)]
-    site.commit()
-    victim = jobs[0].place >> 32
-    while site.journal.hot.number == victim:
-        site.put(b"x" * 1500)
-    remove_all(site, jobs[::2])
-    site.compactor = Compactor(site.yard, [int(victim)])
-    site.compactor.slice_records = 7
-    steps = 0
-    while victim in site.journal.segments:
-        site.compactor.step()
-        site.commit()
-        steps += 1
-        assert steps < 1000
-    assert steps > 200 // 7
-    check_restart(site, storage)
-
-
 # -- choosing ----------------------------------------------------------------------------------
 
 
