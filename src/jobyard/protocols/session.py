@@ -1,14 +1,12 @@
 """What every session is to the server: bytes in, bytes out, and what the bytes wait for."""
 
-from typing import Final, final
+from typing import Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.engine.state.timers import Alarm
 from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Outbox, Sink
-from jobyard.model.limits import NEVER_MS
 
 # An address nobody knows.
 NOWHERE: Final = "?:0"
@@ -129,9 +127,6 @@ class Session:
         """Give up what is kept of the input: all connections together keep too much."""
         self.is_finished = True
 
-    def rung(self, bell: "Bell", now_ms: i64) -> None:
-        """Do what a bell of this session is for."""
-
     def doing(self) -> str:
         """Return the protocol and the command that runs, or ran last, for the log: no arguments."""
         return "unknown"
@@ -237,16 +232,3 @@ class Session:
             # What comes later waits behind it.
             synced = self.take_synced()
             outbox.hand_synced(self._take_out(), self.awaits, synced)
-
-
-@final
-class Bell(Alarm):
-    """A timer of a session."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Tell the session."""
-        self._session.rung(self, now_ms)

@@ -6,8 +6,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
-from jobyard.engine.state.timers import Alarm
-from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.wire.long_input import LongInput
@@ -43,20 +41,6 @@ def is_message(data: bytes, at: i64, end: i64) -> bool:
 def text_req_id(fields: Fields) -> bytes:
     """Return the request id if it is text: before a command is believed no other is echoed."""
     return (fields.raw_at(fields.req_id) or b"") if fields.kind(b"reqId") == KIND_TEXT else b""
-
-
-@final
-class Patience(Alarm):
-    """Gives up on a frame of which no more comes."""
-
-    def __init__(self, look: Callable[[i64], None]) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        # Cuts the connection off, unless bytes have come meanwhile.
-        self._look: Callable[[i64], None] = look
-
-    def ring(self, now_ms: i64) -> None:
-        """Look whether any came."""
-        self._look(now_ms)
 
 
 @final

@@ -29,7 +29,6 @@ from jobyard.protocols.bunqueue.frames import (
     LONG_FRAME,
     Long,
     Looking,
-    Patience,
     Unread,
     is_message,
     read_frame,
@@ -39,7 +38,8 @@ from jobyard.protocols.bunqueue.long_answers import frame_of, is_long
 from jobyard.protocols.bunqueue.request import Pull, Request
 from jobyard.protocols.login_attempts import STRANGER_MS, STRANGER_SIZE_MAX
 from jobyard.protocols.next_turn import NextTurn
-from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
+from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Peer, Session
+from jobyard.protocols.timeout import Timeout
 from jobyard.wire.msgpack.forms import KIND_INTEGER
 from jobyard.wire.msgpack.read import Fields
 from jobyard.wire.msgpack.write import (
@@ -107,13 +107,13 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self._unread = Unread()
         self._heard_ms: i64 = 0
         # Made when a frame first stays incomplete: most connections never send a long one.
-        self._patience: Patience | None = None
+        self._patience: Timeout | None = None
         self._input_ended: bool = False
         # The command that runs, or ran last.
         self._doing: bytes = b"frame"
         # Until it has authenticated: the end of its time, and a refusal that is held back.
-        self._deadline: Bell | None = None
-        self._denial: Bell | None = None
+        self._deadline: Timeout | None = None
+        self._denial: Timeout | None = None
         self._denied: bytes = b""
         self._window_ends_ms: i64 = 0
         self._requests: i64 = 0
@@ -168,7 +168,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     def _expect_more(self) -> None:
         """See that a frame of which no more comes is given up."""
         if self._patience is None:
-            self._patience = Patience(self.look_at_frame)
+            self._patience = Timeout(self.look_at_frame)
         if self._patience.pos < 0:
             self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
 
@@ -283,7 +283,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def expect_auth(self, now_ms: i64) -> None:
         """Give a connection so much time to authenticate, and no more."""
-        self._deadline = Bell(self)
+        self._deadline = Timeout(self._auth_timed_out)
         self.yard.arm(self._deadline, now_ms + STRANGER_MS)
 
     def authenticated(self) -> None:
@@ -297,16 +297,20 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if wait_ms == 0:
             raise Refused(DENIED)
         self._denied = req_id
-        self._denial = Bell(self)
+        self._denial = Timeout(self._tell_denial)
         self.yard.arm(self._denial, now_ms + wait_ms)
 
-    def rung(self, bell: Bell, now_ms: i64) -> None:
-        """Tell a refusal that was held back, or give up on one who does not authenticate."""
+    def _tell_denial(self, now_ms: i64) -> None:
+        """Tell a refusal that was held back."""
         del now_ms
-        if bell is self._denial:
-            self._denial = None
-            self.refuse(self._denied, DENIED)
-        elif not self.is_known:
+        self._denial = None
+        self.refuse(self._denied, DENIED)
+        self.peer.stirred()
+
+    def _auth_timed_out(self, now_ms: i64) -> None:
+        """Give up on one who does not authenticate."""
+        del now_ms
+        if not self.is_known:
             self.refuse(b"", "Authentication timed out")
             self.is_finished = True
         self.peer.stirred()

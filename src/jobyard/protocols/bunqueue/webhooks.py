@@ -16,16 +16,15 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.bus import COMPLETED, FAILED, PROGRESS, PULLED, PUSHED, Event, Listener
 from jobyard.engine.state.tasks import Task
-from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, YardFull
 from jobyard.model.entry import WEBHOOK
 from jobyard.model.family import GLIDE
 from jobyard.model.job import MSGPACK, RAW
-from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.environment import Surroundings
 from jobyard.protocols.bunqueue.ids import id_text
 from jobyard.protocols.bunqueue.progress import progress_number
+from jobyard.protocols.timeout import Timeout
 from jobyard.wire.msgpack.read import Fields, read_fields
 from jobyard.wire.msgpack.write import encode
 from jobyard.wire.payload import to_json
@@ -127,19 +126,6 @@ class Notice:
 
 
 @final
-class _Look(Alarm):
-    """When to see whether notices may go."""
-
-    def __init__(self, webhooks: "Webhooks") -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._webhooks = webhooks
-
-    def ring(self, now_ms: i64) -> None:
-        """See whether they may."""
-        self._webhooks.look(now_ms)
-
-
-@final
 class _Posting(Task):
     """Sends notices, each to all who want it."""
 
@@ -182,7 +168,7 @@ class Webhooks(Listener):
         # For tests, and for networks in which everybody is trusted.
         self.allows_private: bool = False
         self._is_listening: bool = False
-        self._look = _Look(self)
+        self._look = Timeout(self.look)
         self._webhooks: list[Webhook] = []
         # Of which queues anybody wants to be told an event; without a name: of all.
         self._wanted: dict[str, set[str]] = {}

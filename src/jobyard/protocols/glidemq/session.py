@@ -38,9 +38,10 @@ from jobyard.protocols.glidemq.errors import (
 from jobyard.protocols.glidemq.functions import fcall
 from jobyard.protocols.glidemq.keyspace.finder import room_of
 from jobyard.protocols.glidemq.prepared import Routine, may_recur, routine_of
-from jobyard.protocols.glidemq.waits import HeldBack, Idleness, Patience, TurnWait
+from jobyard.protocols.glidemq.waits import HeldBack, TurnWait
 from jobyard.protocols.login_attempts import STRANGER_MS
-from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Bell, Peer, Session
+from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Peer, Session
+from jobyard.protocols.timeout import Timeout
 from jobyard.wire.resp.read import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
 from jobyard.wire.resp.write import write_array, write_error, write_ok, write_simple
 
@@ -105,9 +106,9 @@ class GlidemqSession(Session):
         # A command that was read and is to begin with the next turn.
         self._kept: Command | None = None
         # Timers are made when they are first needed.
-        self._idleness: Idleness | None = None
+        self._idleness: Timeout | None = None
         self._blocked: Blocked | None = None
-        self._patience: Patience | None = None
+        self._patience: Timeout | None = None
         # What this connection says over and over; the last first.
         self._routines: list[Routine] = []
         self._chances: i64 = CHANCES
@@ -115,7 +116,7 @@ class GlidemqSession(Session):
         self._waits_no_more: bool = False
         self._input_ended: bool = False
         # The end of the time to authenticate.
-        self._deadline: Bell | None = None
+        self._deadline: Timeout | None = None
         # Jobs that were taken since bytes came last; who took them may not have been told yet.
         self.handed: list[Lease] = []
 
@@ -195,7 +196,7 @@ class GlidemqSession(Session):
     def _expect_more(self, until_ms: i64) -> None:
         """See that a command of which no more comes is given up."""
         if self._idleness is None:
-            self._idleness = Idleness(self)
+            self._idleness = Timeout(self.look_at_input)
         if self._idleness.pos < 0:
             self.door.yard.arm(self._idleness, until_ms)
 
@@ -465,12 +466,12 @@ class GlidemqSession(Session):
 
     def expect_auth(self, now_ms: i64) -> None:
         """Give a connection so much time to say the password, and no more."""
-        self._deadline = Bell(self)
+        self._deadline = Timeout(self._auth_timed_out)
         self.door.yard.arm(self._deadline, now_ms + STRANGER_MS)
 
-    def rung(self, bell: Bell, now_ms: i64) -> None:
+    def _auth_timed_out(self, now_ms: i64) -> None:
         """Give up on one who has not said the password."""
-        del bell, now_ms
+        del now_ms
         self._deadline = None
         if not self.is_known:
             self.say_error(AUTH_TIMED_OUT)
@@ -533,7 +534,7 @@ class GlidemqSession(Session):
         self._blocked = blocked
         if until_ms < NEVER_MS:
             if self._patience is None:
-                self._patience = Patience(self)
+                self._patience = Timeout(self.waited_enough)
             self.door.yard.arm(self._patience, until_ms)
 
     def waited_enough(self, now_ms: i64) -> None:

@@ -6,39 +6,11 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.state.timers import Alarm
-from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.call import Blocked
 from jobyard.protocols.next_turn import NextTurn
 
 if TYPE_CHECKING:
     from jobyard.protocols.glidemq.session import GlidemqSession
-
-
-@final
-class Patience(Alarm):
-    """Ends the waiting of one command."""
-
-    def __init__(self, session: GlidemqSession) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Answer that the time is over."""
-        self._session.waited_enough(now_ms)
-
-
-@final
-class Idleness(Alarm):
-    """Gives up on a command of which no more comes."""
-
-    def __init__(self, session: GlidemqSession) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._session = session
-
-    def ring(self, now_ms: i64) -> None:
-        """Cut the connection off, unless bytes have come meanwhile."""
-        self._session.look_at_input(now_ms)
 
 
 @final

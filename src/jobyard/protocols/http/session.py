@@ -17,10 +17,10 @@ from jobyard.protocols.http.compression import SIZE_MIN
 from jobyard.protocols.http.door import BODY_BYTES_PER_S, BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor
 from jobyard.protocols.http.error_codes import code_of
 from jobyard.protocols.http.routes import Area
-from jobyard.protocols.http.timeouts import Hurry, Idleness
 from jobyard.protocols.login_attempts import STRANGER_MS
 from jobyard.protocols.next_turn import NextTurn
 from jobyard.protocols.session import OUTPUT_MAX, Peer, Session
+from jobyard.protocols.timeout import Timeout
 from jobyard.wire.http.request import (
     BadHttp,
     HttpReader,
@@ -72,8 +72,8 @@ class HttpSession(Session):
         # Of the last call, should its answer never leave.
         self.regret: Regret | None = None
         # Made when a request first comes in more than one piece.
-        self._hurry: Hurry | None = None
-        self._idleness: Idleness | None = None
+        self._hurry: Timeout | None = None
+        self._idleness: Timeout | None = None
         self._heard_ms: i64 = 0
         self._since_ms: i64 = 0
         self._came: i64 = 0
@@ -111,7 +111,7 @@ class HttpSession(Session):
     def begin(self, now_ms: i64) -> None:
         """Give a connection so much time to say anything, and no more."""
         if self.door.idle_ms > 0:
-            self._idleness = Idleness(self)
+            self._idleness = Timeout(self.look_at_idleness)
             self.door.yard.arm(self._idleness, now_ms + self.door.idle_ms)
         if self.door.routes.is_guarded():
             self._look_later(now_ms + STRANGER_MS)
@@ -119,7 +119,7 @@ class HttpSession(Session):
     def _look_later(self, at_ms: i64) -> None:
         """See that the request is looked at, at that time unless it is before."""
         if self._hurry is None:
-            self._hurry = Hurry(self)
+            self._hurry = Timeout(self.look_at_request)
         if self._hurry.pos < 0:
             self.door.yard.arm(self._hurry, at_ms)
 

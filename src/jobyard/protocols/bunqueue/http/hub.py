@@ -6,7 +6,6 @@ states of the server are told as they are at the moment, have no number and are 
 Nothing is sent before it is on disk.
 """
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
@@ -15,8 +14,6 @@ from mypy_extensions import i64, trait
 from jobyard.engine.jobs.schedule import crons_of
 from jobyard.engine.state.bus import PUSHED, Event, Listener
 from jobyard.engine.state.tasks import Task
-from jobyard.engine.state.timers import Alarm
-from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.protocols.bunqueue.commands.monitor import DASHBOARD_QUEUES, QueueRows, queue_row
 from jobyard.protocols.bunqueue.commands.registry import new_uuid
@@ -31,6 +28,7 @@ from jobyard.protocols.bunqueue.job_fields import event_fields
 from jobyard.protocols.bunqueue.observer import Onlooker
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.http.call import EVENT_STREAM, Call, HttpRefused, Pending
+from jobyard.protocols.timeout import Timeout
 from jobyard.wire.http import sse
 from jobyard.wire.json.write import quoted
 
@@ -124,19 +122,6 @@ class Audience:
 
 
 @final
-class HubAlarm(Alarm):
-    """Calls the hub at a time."""
-
-    def __init__(self, ring: Callable[[int], None]) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self._ring: Callable[[int], None] = ring
-
-    def ring(self, now_ms: i64) -> None:
-        """Do what is due."""
-        self._ring(int(now_ms))
-
-
-@final
 class Hub(Listener, Onlooker):
     """All who listen, and what was told last."""
 
@@ -155,9 +140,9 @@ class Hub(Listener, Onlooker):
         self._counts_ms: i64 = COUNTS_MS
         self._beats: i64 = 0
         self._is_beating: bool = False
-        self._counting = HubAlarm(self._tell_counts)
-        self._beating = HubAlarm(self._beat)
-        self._lingering = HubAlarm(self._stop_listening)
+        self._counting = Timeout(self._tell_counts)
+        self._beating = Timeout(self._beat)
+        self._lingering = Timeout(self._stop_listening)
 
     # -- who listens ---------------------------------------------------------------------------
 
