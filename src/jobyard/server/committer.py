@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
@@ -26,9 +26,6 @@ from jobyard.journal.reply_gate import Gate
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
-
-if TYPE_CHECKING:
-    from jobyard.protocols.bunqueue.metrics.latency import Durations
 
 # Durability classes: answer after the sync, after the write, or after the write and never sync.
 SYNC: Final = "sync"
@@ -44,6 +41,16 @@ INLINE_BELOW_S: Final = 0.0002
 
 # Bytes that are summed in a unit of work.
 SUMMED_PER_UNIT: Final = 1024
+
+
+class CommitObserver(Protocol):
+    """Whoever wants to know how long answers wait."""
+
+    def begin(self) -> None:
+        """Note that a commit begins, with everything that was appended so far."""
+
+    def end(self, took_us: int) -> None:
+        """Note that the last commit has ended."""
 
 
 class Worker:
@@ -149,8 +156,7 @@ class Committer(Commits):
         self.commits_count = 0
         # The open batch when the committer was last asked to look.
         self._looked_at: i64 = 0
-        # Who wants to know how long answers waited.
-        self.durations: Durations | None = None
+        self.observer: CommitObserver | None = None
 
     def mean_sync_us(self) -> int:
         """Return how long a sync takes these days; 0 if there was none."""
@@ -258,8 +264,8 @@ class Committer(Commits):
         if not ready:
             return
         self.commits_count += 1
-        if self.durations is not None:
-            self.durations.begin()
+        if self.observer is not None:
+            self.observer.begin()
         if _is_long(ready):
             self._is_syncing = True
             self._write_in_thread(ready)
@@ -353,8 +359,8 @@ class Committer(Commits):
 
     def _note_sync(self, took_s: float) -> None:
         self._mean_sync_s += (took_s - self._mean_sync_s) * 0.1
-        if self.durations is not None:
-            self.durations.end(int(took_s * 1e6))
+        if self.observer is not None:
+            self.observer.end(int(took_s * 1e6))
         if self._is_inline:
             self._is_inline = self._mean_sync_s < THREAD_FROM_S
         else:

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from jobyard import build
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
@@ -24,33 +24,18 @@ from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageF
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Gate
-from jobyard.model.secrets import digest_of
-from jobyard.protocols.beanstalk.door import BeanstalkDoor
-from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
-from jobyard.protocols.bunqueue.door import BunqueueDoor
-from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
-from jobyard.protocols.glidemq.door import GlidemqDoor
-from jobyard.protocols.glidemq.entrance import GlidemqEntrance
-from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.shared_limits import Guard
-from jobyard.protocols.topics.api_keys import read_keys
-from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.server.addresses import UNIX_PREFIX
 from jobyard.server.asyncio_connection import StreamTurns
 from jobyard.server.committer import SYNC, Committer, Worker
 from jobyard.server.disk import FileStorage
+from jobyard.server.doors import Doors
 from jobyard.server.edge import place_of
-from jobyard.server.environment import ServerSurroundings
-from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
-from jobyard.server.process_facts import InfoFacts, ProcessFacts
 from jobyard.server.selector import YardSelector
 from jobyard.server.sockets import Listener, close_doors, open_doors
 from jobyard.server.turn import Turns
-
-if TYPE_CHECKING:
-    from jobyard.protocols.session import Entrance
 
 EXIT_DAMAGED: Final = 3
 # As malloc.h has them.
@@ -120,10 +105,10 @@ def _return_large_blocks() -> None:
 class Server:
     """A yard, its doors and its loop."""
 
-    def __init__(self, config: Config, log: Log, doors: dict[str, Listener]) -> None:
+    def __init__(self, config: Config, log: Log, listeners: dict[str, Listener]) -> None:
         self._config = config
         self._log = log
-        self._doors = doors
+        self._listeners = listeners
         self._clock = Clock()
         self._gate = Gate()
         self._storage: FileStorage | None = None
@@ -141,33 +126,8 @@ class Server:
         self._turns = Turns(self._yard, self._committer, compactor, self._guard)
         self._turns.on_second = self._look_around
         self._turns.edge.tell = self._tell_error
-        now_ms = self._clock.now_ms()
-        facts = ProcessFacts()
-        door = BeanstalkDoor(self._yard, facts, config.max_job_size, now_ms)
-        self._beanstalk = door
-        self._surroundings = ServerSurroundings(
-            self._yard.journal,
-            log,
-            config.webhook_retries,
-            allow_private=config.allow_private_webhooks,
-        )
-        self._bunqueue = self._make_bunqueue(now_ms)
-        self._time_answers()
-        topics = TopicsDoor(self._yard, now_ms)
-        topics.guard = self._guard
-        topics.keys = read_keys(config.topics_key)
-        topics.guards_probes = config.probe_auth
-        self._http = open_http(self._yard, self._bunqueue, topics, ServerStopwatch(self._committer))
-        self._http.guard = self._guard
-        set_limits(config, self._http, topics.limits)
-        set_pages(config, self._http)
-        self._glidemq = self._make_glidemq(facts, now_ms)
-        self._entrances: dict[str, Entrance] = {
-            "beanstalk": BeanstalkEntrance(door),
-            "bunqueue": BunqueueEntrance(self._bunqueue),
-            "http": HttpEntrance(self._http),
-            "glidemq": GlidemqEntrance(self._glidemq),
-        }
+        doors = Doors(config, self._yard, self._guard, log, self._clock.now_ms())
+        self._doors = doors.all(listeners, self._committer)
         self._warn_of_open_doors()
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
         gc.freeze()
@@ -176,51 +136,16 @@ class Server:
     def _warn_of_open_doors(self) -> None:
         """Where somebody set a secret, say which doors ask nobody for one."""
         config = self._config
-        secrets = {
-            "beanstalk": "",
-            "bunqueue": config.auth_token,
-            "http": config.auth_token and config.topics_key,
-            "glidemq": config.glidemq_password,
-        }
         if not (config.auth_token or config.topics_key or config.glidemq_password):
             return
         anybody = [
             f"{name}={listener.text}"
-            for name, listener in self._doors.items()
-            if not secrets[name] and not listener.text.startswith(UNIX_PREFIX)
+            for name, listener in self._listeners.items()
+            if not self._doors[name].is_guarded and not listener.text.startswith(UNIX_PREFIX)
         ]
         if anybody:
             text = "these doors ask for no password: everybody who reaches them may use them"
             self._log.warning(text, doors=" ".join(anybody))
-
-    def _make_bunqueue(self, now_ms: int) -> BunqueueDoor:
-        config = self._config
-        door = BunqueueDoor(self._yard, self._surroundings, now_ms)
-        door.guard = self._guard
-        door.webhooks.allows_private = config.allow_private_webhooks
-        tokens = [one.strip() for one in config.auth_token.split(",")]
-        door.tokens = [digest_of(one.encode()) for one in tokens if one]
-        door.guards_metrics = config.metrics_auth
-        door.requests_max = config.request_limit
-        door.window_ms = config.request_window_ms
-        door.idle_ms = config.frame_timeout_ms
-        return door
-
-    def _make_glidemq(self, facts: ProcessFacts, now_ms: int) -> GlidemqDoor:
-        listener = self._doors.get("glidemq")
-        port = 0 if listener is None else listener.port
-        door = GlidemqDoor(self._yard, InfoFacts(facts, port), now_ms)
-        door.guard = self._guard
-        password = self._config.glidemq_password.encode()
-        door.password = digest_of(password) if password else b""
-        door.is_synced = self._config.durability == SYNC
-        return door
-
-    def _time_answers(self) -> None:
-        """Measure how long answers wait, where they wait for a sync."""
-        if self._committer is not None and self._config.durability == SYNC:
-            self._committer.durations = self._bunqueue.durations
-            self._bunqueue.durations.are_timed = True
 
     def _open(self) -> Compactor | None:
         """Recover the yard, or begin an empty one in memory."""
@@ -294,9 +219,9 @@ class Server:
         self._hot = hot
         if self._config.log_level == "debug":
             hot.tell = self._tell_connection
-        for name, listener in self._doors.items():
+        for name, listener in self._listeners.items():
             for sock in listener.sockets:
-                hot.listen(sock, self._entrances[name])
+                hot.listen(sock, self._doors[name].entrance)
         with asyncio.Runner(
             loop_factory=lambda: asyncio.SelectorEventLoop(YardSelector(hot))
         ) as runner:
@@ -312,7 +237,7 @@ class Server:
         await stop.wait()
         self._tell_stopping()
         hot.stop_listening()
-        close_doors(self._doors)
+        close_doors(self._listeners)
         self._refuse_new()
         for connection in hot.connections():
             connection.wind_up(hot.now_ms)
@@ -330,8 +255,8 @@ class Server:
         if self._committer is not None:
             self._committer.look()
         now_ms = self._clock.now_ms()
-        self._surroundings.look_at_disk(now_ms)
-        self._bunqueue.webhooks.collect(now_ms)
+        for door in self._doors.values():
+            door.every_second(now_ms)
         hot = self._hot
         if hot is not None and hot.refused_count > self._refused_seen:
             count = hot.refused_count - self._refused_seen
@@ -412,8 +337,8 @@ class Server:
 
         self._waker = wake
         servers = [
-            await loop.create_server(turns.protocol_factory(self._entrances[name]), sock=sock)
-            for name, listener in self._doors.items()
+            await loop.create_server(turns.protocol_factory(self._doors[name].entrance), sock=sock)
+            for name, listener in self._listeners.items()
             for sock in listener.sockets
         ]
         turns.schedule()
@@ -425,7 +350,7 @@ class Server:
         self._tell_stopping()
         for server in servers:
             server.close()
-        close_doors(self._doors)
+        close_doors(self._listeners)
         self._refuse_new()
         for connection in list(turns.connections):
             connection.wind_up()
@@ -447,22 +372,19 @@ class Server:
 
     def _tell_stopping(self) -> None:
         self._log.info("stopping")
-        onlooker = self._bunqueue.onlooker
-        if onlooker is not None:
-            onlooker.tell("server:shutdown", {})
+        for door in self._doors.values():
+            door.stopping()
 
     def _drain(self) -> None:
         self._refuse_new()
         self._log.info("drain mode: new jobs are refused")
 
     def _refuse_new(self) -> None:
-        self._beanstalk.is_draining = True
-        self._bunqueue.is_draining = True
-        self._http.is_draining = True
-        self._glidemq.is_draining = True
+        for door in self._doors.values():
+            door.drain()
 
     def _say_ready(self) -> None:
-        words = [f"{name}={listener.text}" for name, listener in self._doors.items()]
+        words = [f"{name}={listener.text}" for name, listener in self._listeners.items()]
         data = "memory" if self._config.memory else str(self._config.data)
         try:
             sys.stdout.write(f"ready {' '.join(words)} data={data}\n")
@@ -487,9 +409,8 @@ class Server:
         if self._committer is not None and self._storage is not None:
             self._committer.stop()
             self._storage.close()
-        # Everything is durable now: notices that were held back have a last chance.
-        self._bunqueue.webhooks.look(self._clock.now_ms())
-        self._surroundings.close()
+        for door in self._doors.values():
+            door.close(self._clock.now_ms())
         # What was found since the last second began is told too.
         self._tell_losses()
         self._log.info("stopped")

@@ -75,7 +75,7 @@ class House:
         self.hot = HotLoop(self.server._turns, self.server._gate, self.clock, 1000)
         self._listeners = {door: socket.create_server(("127.0.0.1", 0)) for door in DOORS}
         for door, listener in self._listeners.items():
-            self.hot.listen(listener, self.server._entrances[door])
+            self.hot.listen(listener, self.server._doors[door].entrance)
 
     def connect(self, door: str) -> socket.socket:
         client = socket.socket()
@@ -127,7 +127,7 @@ class House:
         for listener in self._listeners.values():
             listener.close()
         self.hot.close(self.clock.now_ms())
-        self.server._surroundings.close()
+        self.server._doors["bunqueue"].close(self.clock.now_ms())
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_what_was_done_before_a_commit_took_as_long_as_its_sync(*, is_slow: bool
     if is_slow:
         desk.slow_down()
     door = BareBunqueue().door
-    desk.committer.durations = door.durations
+    desk.committer.observer = door.durations
     desk.storage.sync_s = SLOW_S
     counts = door.yard.counters.at(BUNQUEUE, BUNQUEUE)
     counts.put = 3

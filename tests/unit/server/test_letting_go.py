@@ -101,7 +101,7 @@ def server() -> Iterator[Server]:
     gc.unfreeze()
     gc.set_threshold(*thresholds)
     yield made
-    made._surroundings.close()
+    made._doors["bunqueue"].close(made._clock.now_ms())
 
 
 def come_and_go(hot: HotLoop, listener: socket.socket, said: bytes) -> None:
@@ -130,7 +130,7 @@ def test_nothing_of_a_closed_connection_stays(server: Server, door: str, said: b
     clock = Clock()
     hot = HotLoop(server._turns, Gate(), clock, 100)
     with socket.create_server(("127.0.0.1", 0)) as listener, no_collections():
-        hot.listen(listener, server._entrances[door])
+        hot.listen(listener, server._doors[door].entrance)
         come_and_go(hot, listener, said)
         # What the first has opened may be kept for those who come after.
         before = alive()
