@@ -352,6 +352,15 @@ def _read_all(doors: Doors) -> None:
             pass
 
 
+def _read_other(doors: Doors) -> None:
+    """Put jobs, and let one consumer of a group other than the workers have them all."""
+    doors.push("q", doors.jobs)
+    with Resp(doors.ports["glidemq"]) as peer:
+        peer.ask("XGROUP", "CREATE", _STREAM, "other", "0")
+        while peer.ask(*_READ_OTHER, ">") is not None:
+            pass
+
+
 def _add_flow(doors: Doors) -> None:
     """Add a job with as many children as it may have, at once."""
     count = min(CHILDREN, doors.jobs)
@@ -443,6 +452,7 @@ def _list_tubes(doors: Doors) -> None:
 
 
 _READ: Final = ("XREADGROUP", "GROUP", "workers", "w", "COUNT", "1000", "STREAMS", _STREAM)
+_READ_OTHER: Final = (*_READ[:2], "other", *_READ[3:])
 _DROP: Final = ("XGROUP", "DELCONSUMER")
 _LIST: Final = "glide:{q}:signals:1"
 _HASH: Final = "glide:{q}:budget:1"
@@ -552,6 +562,14 @@ HEAVY: Final = (
     Heavy("XREADGROUP-own", _read_all, lambda doors: doors.resp(*_READ, "0")),
     Heavy("XINFO", _read_all, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "workers")),
     Heavy("DELCONSUMER", _read_all, lambda d: d.resp(*_DROP, _STREAM, "workers", "w")),
+    Heavy("XPENDING-group", _read_other, _key("stream", "XPENDING", "other", "-", "+", "9", "v")),
+    Heavy("XPENDING-group-count", _read_other, _key("stream", "XPENDING", "other")),
+    Heavy("XAUTOCLAIM-group", _read_other, _key("stream", "XAUTOCLAIM", "other", "v", "0", "0")),
+    Heavy("XREADGROUP-group-own", _read_other, lambda doors: doors.resp(*_READ_OTHER, "0")),
+    Heavy("XINFO-group", _read_other, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "other")),
+    Heavy("DELCONSUMER-group", _read_other, lambda d: d.resp(*_DROP, _STREAM, "other", "w")),
+    Heavy("DESTROY-group", _read_other, lambda d: d.resp("XGROUP", "DESTROY", _STREAM, "other")),
+    Heavy("CREATE-group", _jobs(), lambda d: d.resp("XGROUP", "CREATE", _STREAM, "other", "0")),
     Heavy("KEYS", Doors.spread, lambda doors: doors.resp("KEYS", "*")),
     Heavy("KEYS-left", Doors.spread, _leave_early("KEYS", "*")),
     Heavy("SCAN", Doors.spread, lambda doors: doors.resp("SCAN", "0", "COUNT", "10000")),

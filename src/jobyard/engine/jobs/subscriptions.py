@@ -16,6 +16,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.jobs.deliveries import DeliveryWalk, Freeing, Sweeping
 from jobyard.engine.jobs.listing import jobs_in
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.state.timers import Alarm
@@ -26,20 +27,22 @@ from jobyard.model.entry import AUDIENCE, Entry
 from jobyard.model.family import LOCK_DURATION, traits
 from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import (
-    SWEEP_MIN,
     Audience,
     Delivery,
     Repeat,
     Subscription,
     has_entry,
 )
+from jobyard.model.index.sorted_blocks import SortedBlocks
 from jobyard.model.job import GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 
 _STANDING: Final = frozenset((READY, LEASED))
-# How long an entry that is gone may still be acknowledged, where too much is remembered.
-GONE_MS: Final = 3_600_000
+# What is over below the floor and is forgotten at a time, at the least: so nobody is ever behind.
+_FORGOTTEN_AT_ONCE: Final = 256
+# What it takes to give an entry again, in units of work.
+GIVE_UNITS: Final = 6
 
 
 @final
@@ -64,6 +67,11 @@ def find(queue: Queue | None, name: bytes) -> Subscription | None:
     if queue is None or queue.audience is None:
         return None
     return queue.audience.subscriptions.get(name)
+
+
+def is_alive(queue: Queue, subscription: Subscription) -> bool:
+    """Tell whether a subscription has not ended."""
+    return find(queue, subscription.name) is subscription
 
 
 def audience_of(queue: Queue) -> Audience:
@@ -99,6 +107,8 @@ def _let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
     if audience.alarm is not None:
         yard.disarm(audience.alarm)
     queue.audience = None
+    if audience.count() > 0:
+        yard.tasks.follow(Freeing(audience))
     drop_if_idle(yard, queue)
 
 
@@ -112,14 +122,10 @@ def subscribe(yard: Yard, queue: Queue, name: bytes, cursor: i64) -> Subscriptio
 
 def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -> None:
     """Let a subscription go on behind another stamp; what it was given stays so."""
-    if cursor < subscription.cursor:
-        subscription.is_ordered = False
     subscription.cursor = cursor
     first = subscription.first_pending()
     subscription.floor = cursor if first == 0 else min(cursor, first - 1)
-    for stamp in subscription.done:
-        _drop(yard, queue, b"d", stamp, subscription)
-    subscription.done.clear()
+    _drop_done(yard, queue, subscription)
     _note_floor(yard, queue, subscription, is_needed=True)
     audience_of(queue).wake()
 
@@ -127,15 +133,29 @@ def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -
 def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
     """End a subscription, with all it remembers."""
     audience = audience_of(queue)
-    for stamp in subscription.done:
-        _drop(yard, queue, b"d", stamp, subscription)
-    for repeat in list(subscription.repeats.values()):
-        _forget(yard, queue, repeat)
+    _drop_done(yard, queue, subscription)
+    for one in subscription.repeats.values_from(0, subscription.repeats.count):
+        assert isinstance(one, Repeat)
+        _forget(yard, queue, one)
     yard.journal.drop_entry(AUDIENCE, _floor_key(queue, subscription))
     del audience.subscriptions[subscription.name]
+    if subscription.pending.count > 0:
+        yard.tasks.follow(Freeing(subscription.pending))
+        # Who still goes through it finds nothing.
+        subscription.pending = SortedBlocks()
+        subscription.held = {}
     # Who waits is told that there is nothing to wait for.
     audience.wake()
     _let_go(yard, queue, audience)
+
+
+def _drop_done(yard: Yard, queue: Queue, subscription: Subscription) -> None:
+    """Remember nothing any more that is over above the floor."""
+    done = subscription.done
+    subscription.done = SortedBlocks()
+    for stamp in done.values_from(0, done.count):
+        assert isinstance(stamp, int)
+        _drop(yard, queue, b"d", stamp, subscription)
 
 
 def is_subscribed(queue: Queue) -> bool:
@@ -163,20 +183,10 @@ def deliver(
         _catch_up(yard, queue, audience, now_ms)
     if _is_paused(queue, now_ms):
         return []
-    if len(subscription.pending) + len(subscription.done) > subscription.sweep_at:
-        _let_gone_go(subscription, now_ms)
-    given: list[Delivery] = []
-    for repeat in list(subscription.ready.values()):
-        if len(given) >= count:
-            return given
-        if not has_entry(repeat.job):
-            _forget(yard, queue, repeat)
-            continue
-        del subscription.ready[int(repeat.stamp)]
-        delivery = Delivery(repeat.stamp, repeat.job, consumer, now_ms)
-        delivery.repeat = repeat
-        subscription.again[int(repeat.stamp)] = delivery
-        given.append(delivery)
+    remembered = subscription.pending.count + subscription.done.count
+    if remembered > subscription.sweep_at and not subscription.is_sweeping:
+        yard.tasks.begin(Sweeping(subscription), None, now_ms)
+    given = _deliver_repeats(yard, queue, subscription, consumer, count, now_ms)
     at = audience.after(subscription.cursor)
     end = audience.count()
     while at < end and len(given) < count:
@@ -186,26 +196,31 @@ def deliver(
         if job is None:
             continue
         subscription.cursor = stamp
-        if int(stamp) in subscription.done:
+        if subscription.done.get(int(stamp)) is not None:
             continue
         delivery = Delivery(stamp, job, consumer, now_ms)
-        subscription.pending[int(stamp)] = delivery
+        subscription.give(delivery)
         given.append(delivery)
     return given
 
 
-def _let_gone_go(subscription: Subscription, now_ms: i64) -> None:
-    """Let entries be over that are gone from the stream and were given to somebody long ago.
-
-    One that nobody ever acknowledges would have all behind it remembered one by one, without end.
-    """
-    for stamp, delivery in list(subscription.pending.items()):
-        job = delivery.job
-        is_there = has_entry(job) and int(abs_stamp(job.stamp)) == stamp
-        if not is_there and now_ms - delivery.at_ms > GONE_MS:
-            del subscription.pending[stamp]
-    remembered = len(subscription.pending) + len(subscription.done)
-    subscription.sweep_at = 2 * remembered + SWEEP_MIN
+def _deliver_repeats(
+    yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, count: i64, now_ms: i64
+) -> list[Delivery]:
+    """Give a consumer up to `count` of the repeats that are ready."""
+    given: list[Delivery] = []
+    while subscription.ready.count > 0 and len(given) < count:
+        repeat = subscription.ready.values_from(0, 1)[0]
+        assert isinstance(repeat, Repeat)
+        if not has_entry(repeat.job):
+            _forget(yard, queue, repeat)
+            continue
+        subscription.ready.pop(int(repeat.stamp))
+        delivery = Delivery(repeat.stamp, repeat.job, consumer, now_ms)
+        delivery.repeat = repeat
+        subscription.give(delivery)
+        given.append(delivery)
+    return given
 
 
 def _is_paused(queue: Queue, now_ms: i64) -> bool:
@@ -233,7 +248,7 @@ def _catch_up(yard: Yard, queue: Queue, audience: Audience, now_ms: i64) -> None
 def lag(queue: Queue, subscription: Subscription) -> i64:
     """Return how many entries are still to be given."""
     audience = audience_of(queue)
-    behind: i64 = len(subscription.ready)
+    behind = subscription.ready.count
     at = audience.after(subscription.cursor)
     end = audience.count()
     while at < end:
@@ -243,9 +258,9 @@ def lag(queue: Queue, subscription: Subscription) -> i64:
     return behind
 
 
-def hand_to(delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
+def hand_to(subscription: Subscription, delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
     """Let another consumer have what one was given."""
-    delivery.consumer = consumer
+    subscription.hand(delivery, consumer)
     delivery.at_ms = now_ms
     delivery.count += 1
 
@@ -257,11 +272,11 @@ def beat(queue: Queue, job: Job, now_ms: i64) -> None:
         return
     stamp = int(abs_stamp(job.stamp))
     for subscription in audience.subscriptions.values():
-        delivery = subscription.pending.get(stamp)
+        delivery = subscription.find_pending(stamp)
         if delivery is not None and delivery.job is job:
             delivery.at_ms = now_ms
-        repeat = subscription.repeats.get(int(job.id))
-        again = None if repeat is None else subscription.again.get(int(repeat.stamp))
+        repeat = subscription.find_repeat(job)
+        again = None if repeat is None else subscription.find_again(int(repeat.stamp))
         if again is not None:
             again.at_ms = now_ms
 
@@ -274,7 +289,7 @@ def heard_ms(queue: Queue, job: Job) -> i64:
         return newest
     stamp = int(abs_stamp(job.stamp))
     for subscription in audience.subscriptions.values():
-        delivery = subscription.pending.get(stamp)
+        delivery = subscription.find_pending(stamp)
         if delivery is not None:
             newest = max(newest, delivery.at_ms)
     return newest
@@ -289,15 +304,13 @@ def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: li
     above: list[int] = []
     for stamp in stamps:
         number = int(stamp)
-        if number in subscription.pending:
-            del subscription.pending[number]
+        if subscription.take_pending(number):
             # What it is to read once more is not over with this.
             if stamp <= subscription.cursor:
                 above.append(number)
-        elif number in subscription.again:
-            repeat = subscription.again[number].repeat
-            assert repeat is not None
-            _forget(yard, queue, repeat)
+        elif (again := subscription.find_again(number)) is not None:
+            assert again.repeat is not None
+            _forget(yard, queue, again.repeat)
         elif may_be_late(yard, subscription, stamp):
             above.append(number)
         else:
@@ -310,7 +323,9 @@ def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: li
 
 def may_be_late(yard: Yard, subscription: Subscription, stamp: i64) -> bool:
     """Tell whether an entry may have been given before a restart, and not since."""
-    return subscription.cursor < stamp <= yard.boot_stamp and int(stamp) not in subscription.done
+    if not subscription.cursor < stamp <= yard.boot_stamp:
+        return False
+    return subscription.done.get(int(stamp)) is None
 
 
 def _raise_floor(yard: Yard, queue: Queue, subscription: Subscription, over: list[int]) -> None:
@@ -319,36 +334,64 @@ def _raise_floor(yard: Yard, queue: Queue, subscription: Subscription, over: lis
     if floor > subscription.floor:
         subscription.floor = floor
         _note_floor(yard, queue, subscription, is_needed=False)
-        for stamp in [stamp for stamp in subscription.done if stamp <= floor]:
-            subscription.done.remove(stamp)
-            _drop(yard, queue, b"d", stamp, subscription)
+    _forget_done(yard, queue, subscription, 2 * len(over) + _FORGOTTEN_AT_ONCE)
     for stamp in over:
         if stamp > subscription.floor:
-            subscription.done.add(stamp)
+            subscription.done.put(stamp, stamp)
             _note(yard, _key(queue, b"d", stamp, subscription), b"", is_needed=False)
 
 
-def drop_consumer(
-    yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, now_ms: i64
-) -> i64:
-    """Forget a consumer; what it was given is given to others. Return how much that was."""
-    held = [one for one in subscription.deliveries() if one.consumer == consumer]
-    for delivery in held:
-        give_again(yard, queue, subscription, delivery, now_ms, now_ms)
-    subscription.consumers.pop(consumer, None)
-    return len(held)
+def _forget_done(yard: Yard, queue: Queue, subscription: Subscription, most: i64) -> None:
+    """Forget some of what the floor tells by now; the rest does no harm until it is forgotten."""
+    done = subscription.done
+    while most > 0 and done.count > 0 and done.first() <= subscription.floor:
+        stamp = done.first()
+        done.pop(int(stamp))
+        _drop(yard, queue, b"d", int(stamp), subscription)
+        most -= 1
 
 
-def silent(queue: Queue, subscription: Subscription, idle_ms: i64, now_ms: i64) -> list[Delivery]:
-    """Return what was given to consumers of whom nothing has been heard since."""
-    found: list[Delivery] = []
-    for delivery in subscription.deliveries():
-        job = delivery.job
-        lock_ms: i64 = job.policy.stall_ms if traits(job.family) & LOCK_DURATION else 0
-        heard = max(delivery.at_ms, heard_ms(queue, job))
-        if now_ms - heard >= (lock_ms if lock_ms > 0 else idle_ms):
-            found.append(delivery)
-    return found
+@final
+class ConsumerDrop(DeliveryWalk):
+    """Forgets a consumer; what it was given is given to others."""
+
+    def __init__(
+        self, yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes
+    ) -> None:
+        super().__init__(subscription, 0, yard.last_stamp)
+        self._yard = yard
+        self._queue = queue
+        self._consumer: bytes = consumer
+        # What it is given from now on is not meant.
+        self._last: i64 = subscription.gives
+        self._is_begun: bool = False
+        self.count: i64 = 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Give some to others."""
+        subscription = self.subscription
+        if not self._is_begun:
+            self._is_begun = True
+            subscription.consumers.pop(self._consumer, None)
+        if self._consumer not in subscription.held or not is_alive(self._queue, subscription):
+            return 0
+        return super().step(most, now_ms)
+
+    def look(self, delivery: Delivery, now_ms: i64) -> i64:
+        """Give one to others if the consumer has it."""
+        if delivery.consumer != self._consumer or delivery.number > self._last:
+            return 0
+        give_again(self._yard, self._queue, self.subscription, delivery, now_ms, now_ms)
+        self.count += 1
+        return GIVE_UNITS
+
+
+def is_silent(queue: Queue, delivery: Delivery, idle_ms: i64, now_ms: i64) -> bool:
+    """Tell whether nothing has been heard for long of the consumer that was given an entry."""
+    job = delivery.job
+    lock_ms: i64 = job.policy.stall_ms if traits(job.family) & LOCK_DURATION else 0
+    heard = max(delivery.at_ms, heard_ms(queue, job))
+    return now_ms - heard >= (lock_ms if lock_ms > 0 else idle_ms)
 
 
 def stalls_of(delivery: Delivery) -> i64:
@@ -399,10 +442,10 @@ def repeat_at(
 def _stand(yard: Yard, queue: Queue, repeat: Repeat, now_ms: i64) -> None:
     audience = audience_of(queue)
     subscription = repeat.subscription
-    old = subscription.repeats.get(int(repeat.key))
+    old = subscription.find_repeat(repeat.job)
     if old is not None:
         _take_out(audience, old)
-    subscription.repeats[int(repeat.key)] = repeat
+    subscription.repeats.put(int(repeat.key), repeat)
     if repeat.sort_key <= now_ms:
         _make_ready(yard, repeat, now_ms)
         audience.wake()
@@ -415,7 +458,7 @@ def _stand(yard: Yard, queue: Queue, repeat: Repeat, now_ms: i64) -> None:
 
 def _make_ready(yard: Yard, repeat: Repeat, now_ms: i64) -> None:
     repeat.stamp = yard.stamp(now_ms)
-    repeat.subscription.ready[int(repeat.stamp)] = repeat
+    repeat.subscription.ready.put(int(repeat.stamp), repeat)
 
 
 def _take_out(audience: Audience, repeat: Repeat) -> None:
@@ -423,9 +466,9 @@ def _take_out(audience: Audience, repeat: Repeat) -> None:
     subscription = repeat.subscription
     if repeat.pos >= 0:
         audience.due.remove(repeat)
-    subscription.ready.pop(int(repeat.stamp), None)
-    subscription.again.pop(int(repeat.stamp), None)
-    subscription.repeats.pop(int(repeat.key), None)
+    subscription.ready.pop(int(repeat.stamp))
+    subscription.take_again(int(repeat.stamp))
+    subscription.repeats.pop(int(repeat.key))
 
 
 def _forget(yard: Yard, queue: Queue, repeat: Repeat) -> None:
@@ -524,7 +567,7 @@ def load_audiences(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
             continue
         number = int.from_bytes(element[1:9], "big")
         if element[:1] == b"d":
-            subscription.done.add(number)
+            subscription.done.put(number, number)
         else:
             _load_repeat(yard, queue, subscription, entry, number, now_ms)
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
+from jobyard.model.index.sorted_blocks import SortedBlocks
 from jobyard.model.job import LEASED, READY, Job
 from jobyard.model.queue import LISTED
 from jobyard.model.throttle.ready_lists import STREAM
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _CONSUMERS_MAX: Final = 1000
 # How many entries that are gone an index may hold at the least before they are swept.
 _SLACK: Final = 64
+# Entries that are let go of at a time.
+_UNLOADED: Final = 512
 # What a subscription may remember at the least before it is swept.
 SWEEP_MIN: Final = 1024
 
@@ -52,6 +55,7 @@ class Repeat(Item):
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Delivery:
     """An entry that a consumer was given and has not acknowledged."""
 
@@ -62,6 +66,8 @@ class Delivery:
         # When it was given, or something was heard of it.
         self.at_ms: i64 = now_ms
         self.count: i64 = 1
+        # Which of all that its subscription gave and handed over it is.
+        self.number: i64 = 0
         # None for an entry that all subscriptions see.
         self.repeat: Repeat | None = None
 
@@ -76,56 +82,144 @@ class Subscription:
         self.cursor: i64 = cursor
         # Up to here everything is over for it; this is what a restart goes on from.
         self.floor: i64 = cursor
-        # Stamps above the floor that are over.
-        self.done: set[int] = set()
-        self.pending: dict[int, Delivery] = {}
-        # Whether `pending` is in the order of its stamps.
-        self.is_ordered: bool = True
+        # Stamps above the floor that are over, and some below it that are to be forgotten.
+        self.done = SortedBlocks()
+        # By their stamps, as all below: what was given.
+        self.pending = SortedBlocks()
         # By the id of the job: all repeats, whether they wait, are ready, or were given.
-        self.repeats: dict[int, Repeat] = {}
-        # By their stamps: those that are ready, and those that were given.
-        self.ready: dict[int, Repeat] = {}
-        self.again: dict[int, Delivery] = {}
+        self.repeats = SortedBlocks()
+        # Those that are ready, and those that were given.
+        self.ready = SortedBlocks()
+        self.again = SortedBlocks()
         # When each was heard of last.
         self.consumers: dict[bytes, int] = {}
+        # How much each was given that is not over; nobody who has nothing.
+        self.held: dict[bytes, int] = {}
+        # How often something was given or handed over.
+        self.gives: i64 = 0
         # How much may be pending or done before what is gone is let go.
         self.sweep_at: i64 = SWEEP_MIN
+        self.is_sweeping: bool = False
 
     def hear(self, consumer: bytes, now_ms: i64) -> None:
         """Take note that a consumer asked for something."""
         # Those heard of last stand last.
         self.consumers.pop(consumer, None)
         self.consumers[consumer] = int(now_ms)
-        if len(self.consumers) > 2 * _CONSUMERS_MAX:
+        if len(self.consumers) > 2 * _CONSUMERS_MAX + len(self.held):
             self._forget_idle()
 
     def _forget_idle(self) -> None:
         """Forget the consumers that have nothing but for those heard of last."""
-        busy = {delivery.consumer for delivery in self.deliveries()}
-        idle = [name for name in self.consumers if name not in busy]
+        idle = [name for name in self.consumers if name not in self.held]
         for name in idle[: max(len(idle) - _CONSUMERS_MAX, 0)]:
             del self.consumers[name]
 
+    # -- what was given -----------------------------------------------------------------------
+
+    def give(self, delivery: Delivery) -> None:
+        """Remember what a consumer is given."""
+        stamp = int(delivery.stamp)
+        if delivery.repeat is not None:
+            self.again.put(stamp, delivery)
+        else:
+            if self.pending.count > 0 and stamp <= self.pending.last():
+                # It may have been given before, and the subscription have gone back since.
+                self.take_pending(stamp)
+            self.pending.put(stamp, delivery)
+        self._count_for(delivery)
+
+    def hand(self, delivery: Delivery, consumer: bytes) -> None:
+        """Let another consumer have what one was given."""
+        self._uncount(delivery)
+        delivery.consumer = consumer
+        self._count_for(delivery)
+
+    def _count_for(self, delivery: Delivery) -> None:
+        self.gives += 1
+        delivery.number = self.gives
+        self.held[delivery.consumer] = self.held.get(delivery.consumer, 0) + 1
+
+    def _uncount(self, delivery: Delivery) -> None:
+        left = self.held.get(delivery.consumer, 0) - 1
+        if left > 0:
+            self.held[delivery.consumer] = left
+        else:
+            self.held.pop(delivery.consumer, None)
+
+    def take_pending(self, stamp: int) -> bool:
+        """Forget an entry that was given; tell whether it was."""
+        found = self.pending.pop(stamp)
+        if found is None:
+            return False
+        assert isinstance(found, Delivery)
+        self._uncount(found)
+        return True
+
+    def take_again(self, stamp: int) -> None:
+        """Forget a repeat that was given, if it was."""
+        found = self.again.pop(stamp)
+        if found is not None:
+            assert isinstance(found, Delivery)
+            self._uncount(found)
+
     def find(self, stamp: i64) -> Delivery | None:
         """Return what was given under a stamp."""
-        found = self.pending.get(int(stamp))
-        return self.again.get(int(stamp)) if found is None else found
+        return self.find_pending(int(stamp)) or self.find_again(int(stamp))
 
-    def deliveries(self) -> list[Delivery]:
-        """Return all that was given and is not over, the oldest entry first."""
-        found = [*self.pending.values(), *self.again.values()]
-        found.sort(key=_stamp_of)
+    def find_pending(self, stamp: int) -> Delivery | None:
+        """Return the entry that was given under a stamp."""
+        found = self.pending.get(stamp)
+        assert found is None or isinstance(found, Delivery)
+        return found
+
+    def find_again(self, stamp: int) -> Delivery | None:
+        """Return the repeat that was given under a stamp."""
+        found = self.again.get(stamp)
+        assert found is None or isinstance(found, Delivery)
+        return found
+
+    def find_repeat(self, job: Job) -> Repeat | None:
+        """Return how a job is to come again, or came again."""
+        found = self.repeats.get(int(job.id))
+        assert found is None or isinstance(found, Repeat)
+        return found
+
+    def given_from(self, stamp: i64, most: i64) -> list[Delivery]:
+        """Return up to `most` of what was given and is not over, the oldest entry first."""
+        found: list[Delivery] = []
+        for one in self.pending.values_from(int(stamp), most):
+            assert isinstance(one, Delivery)
+            found.append(one)
+        if self.again.count > 0:
+            for one in self.again.values_from(int(stamp), most):
+                assert isinstance(one, Delivery)
+                found.append(one)
+            found.sort(key=_stamp_of)
+            del found[most:]
         return found
 
     def pending_count(self) -> i64:
         """Return how much that is."""
-        return len(self.pending) + len(self.again)
+        return self.pending.count + self.again.count
+
+    def least_given(self) -> i64:
+        """Return the least stamp of that; there must be one."""
+        if self.again.count == 0:
+            return self.pending.first()
+        again = self.again.first()
+        return again if self.pending.count == 0 else min(again, self.pending.first())
+
+    def greatest_given(self) -> i64:
+        """Return the greatest stamp of that; there must be one."""
+        if self.again.count == 0:
+            return self.pending.last()
+        again = self.again.last()
+        return again if self.pending.count == 0 else max(again, self.pending.last())
 
     def first_pending(self) -> i64:
         """Return the least stamp of an entry that was given and is not over, or 0."""
-        if not self.pending:
-            return 0
-        return next(iter(self.pending)) if self.is_ordered else min(self.pending)
+        return 0 if self.pending.count == 0 else self.pending.first()
 
 
 def _stamp_of(delivery: Delivery) -> int:
@@ -192,6 +286,14 @@ class Audience:
         ]
         self._stamps = [_entry_of(job) for job in self._jobs]
         self._sweep_at = 2 * len(self._jobs) + _SLACK
+
+    def unload(self) -> i64:
+        """Let go of some entries, as nobody is there any more; return how many, 0 if none."""
+        count: i64 = min(len(self._jobs), _UNLOADED)
+        if count > 0:
+            del self._jobs[-count:]
+            del self._stamps[-count:]
+        return count
 
     def wake(self) -> None:
         """Let all who wait look again."""

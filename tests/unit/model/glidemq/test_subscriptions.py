@@ -4,7 +4,7 @@ from tests.support.yards import NOW_MS, OpenYard
 
 def test_only_so_many_idle_consumers_are_remembered() -> None:
     subscription = Subscription(b"g", 0)
-    subscription.pending[7] = Delivery(7, OpenYard().put(), b"busy", NOW_MS)
+    subscription.give(Delivery(7, OpenYard().put(), b"busy", NOW_MS))
     subscription.hear(b"busy", NOW_MS)
     for number in range(2500):
         subscription.hear(b"c%d" % number, NOW_MS + number)

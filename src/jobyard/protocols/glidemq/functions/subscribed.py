@@ -4,7 +4,7 @@ Runs of such a group are its own: a message that it completed, or that failed th
 it was for all others. How often it failed is counted by group, in `job:<id>:sub:<group>`.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -13,6 +13,7 @@ from jobyard.engine.glidemq import stored_values
 from jobyard.engine.glidemq import take as glide_take
 from jobyard.engine.glidemq.flows import complete_child
 from jobyard.engine.jobs import subscriptions as verbs
+from jobyard.engine.jobs.deliveries import DeliveryWalk
 from jobyard.model.glidemq.fields import REVOKED
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.job import Job
@@ -24,9 +25,12 @@ from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.job import job_fields, number
 from jobyard.protocols.glidemq.keyspace.views.writes import set_data
+from jobyard.protocols.glidemq.long_commands import begin
 
 # How long it is remembered how often a message failed in a group.
 _COUNTED_MS: Final = 86_400_000
+# Subscriptions that are asked in a unit of work when they heard of a message.
+_ASKED_PER_UNIT: Final = 4
 _STALLED: Final = b"job stalled more than maxStalledCount"
 
 
@@ -184,10 +188,44 @@ def move_to_delayed(call: Fcall, job: Job | None, delay_ms: i64) -> None:
 def reclaim(call: Fcall, idle_ms: i64, stalls_max: i64) -> None:
     """Give messages to other consumers of a group whose own have not been heard of."""
     queue, subscription = _subscribed(call, 0, 0)
-    silent = verbs.silent(queue, subscription, idle_ms, call.now_ms)
-    for delivery in silent:
-        _stall(call, queue, subscription, delivery, stalls_max)
-    call.answer_number(len(silent))
+    reclaiming = Reclaiming(call, queue, subscription, idle_ms, stalls_max)
+    units = verbs.GIVE_UNITS * subscription.pending_count()
+    begin(call.call, reclaiming, lambda: call.answer_number(reclaiming.count), units)
+
+
+@final
+class Reclaiming(DeliveryWalk):
+    """Takes messages from consumers of a group that have not been heard of."""
+
+    def __init__(
+        self, call: Fcall, queue: Queue, subscription: Subscription, idle_ms: i64, stalls_max: i64
+    ) -> None:
+        super().__init__(subscription, 0, call.yard.last_stamp)
+        self._call = call
+        self._queue = queue
+        self._idle_ms: i64 = idle_ms
+        self._stalls_max: i64 = stalls_max
+        self.count: i64 = 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:
+        """Take some."""
+        # What is done in a later turn is done then.
+        self._call.now_ms = now_ms
+        if not verbs.is_alive(self._queue, self.subscription):
+            return 0
+        return super().step(most, now_ms)
+
+    def look(self, delivery: Delivery, now_ms: i64) -> i64:
+        """Take one if nothing has been heard of it."""
+        audience = self._queue.audience
+        assert audience is not None
+        # All of them may have heard of it.
+        units: i64 = len(audience.subscriptions) // _ASKED_PER_UNIT
+        if not verbs.is_silent(self._queue, delivery, self._idle_ms, now_ms):
+            return units
+        _stall(self._call, self._queue, self.subscription, delivery, self._stalls_max)
+        self.count += 1
+        return units + verbs.GIVE_UNITS
 
 
 def _stall(

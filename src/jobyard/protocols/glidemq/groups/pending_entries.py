@@ -144,30 +144,33 @@ class HeldGather(Gather):
 
 @final
 class Gathers(Task):
-    """Several searches, one after the other."""
+    """Several searches, or what they leave to be freed, one after the other."""
 
-    def __init__(self, gathers: list[HeldGather]) -> None:
+    def __init__(self, tasks: list[Task]) -> None:
         super().__init__()
         self.is_reading = True
-        self._gathers = gathers
+        self._tasks = tasks
         self._at: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Go on with the one that is not through."""
         done: i64 = 0
-        while self._at < len(self._gathers) and done < most:
+        while self._at < len(self._tasks) and done < most:
             left = most - done
-            used = self._gathers[self._at].step(left, now_ms)
+            used = self._tasks[self._at].step(left, now_ms)
             done += max(used, 1)
             if used < left:
                 self._at += 1
-        return min(done, most - 1) if self._at >= len(self._gathers) else max(done, most)
+        return min(done, most - 1) if self._at >= len(self._tasks) else max(done, most)
 
     def abandon(self) -> Task | None:
         """Go no further."""
-        for gather in self._gathers:
-            gather.abandon()
-        return free_found([gather.items for gather in self._gathers])
+        freeing: list[Task] = []
+        for task in self._tasks:
+            rest = task.abandon()
+            if rest is not None:
+                freeing.append(rest)
+        return Gathers(freeing) if freeing else None
 
 
 @final

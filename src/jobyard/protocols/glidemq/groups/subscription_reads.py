@@ -5,14 +5,19 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs import subscriptions as verbs
+from jobyard.engine.jobs.deliveries import is_there
 from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Blocked, Call
 from jobyard.protocols.glidemq.groups.args import NEW, Reading, entry_id
-from jobyard.protocols.glidemq.groups.subscriptions import found, hear, is_there, write_delivery
+from jobyard.protocols.glidemq.groups.delivery_gather import DeliveryGather
+from jobyard.protocols.glidemq.groups.pending_entries import Gathers
+from jobyard.protocols.glidemq.groups.subscriptions import found, hear, write_delivery
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
+from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX
+from jobyard.protocols.glidemq.long_commands import begin
 from jobyard.wire.resp.write import write_array, write_bulk, write_map, write_nil_array
 
 # Longer than any server runs.
@@ -21,7 +26,26 @@ BLOCK_MAX_MS: Final = 1 << 50
 
 def xreadgroup(call: Call, reading: Reading) -> None:
     """Give a consumer what its group has not seen, or tell again what it was given."""
-    wait = SubscriberWait(call, reading)
+    if reading.only_new():
+        _read(call, reading, [])
+        return
+    own = [_own(call, reading, each) for each in range(len(reading.keys))]
+    begin(call, Gathers([one for one in own if one is not None]), lambda: _read(call, reading, own))
+
+
+def _own(call: Call, reading: Reading, each: i64) -> DeliveryGather | None:
+    """Return the search for what a consumer was given of a stream, if that is asked for."""
+    text = reading.ids[each]
+    if text == NEW:
+        return None
+    subscription = found(call.yard.queues.get(reading.names[each]), reading.group)
+    own = DeliveryGather(call, subscription, entry_id(text) + 1, ENTRY_MAX, reading.count)
+    own.consumer = bytes_of(reading.consumer)
+    return own
+
+
+def _read(call: Call, reading: Reading, own: list[DeliveryGather | None]) -> None:
+    wait = SubscriberWait(call, reading, own)
     if wait.try_again(call.now_ms):
         return
     if reading.block_ms < 0 or not call.may_wait or not reading.only_new():
@@ -50,9 +74,11 @@ class Arrival(StreamReader):
 class SubscriberWait(Blocked):
     """A consumer that reads streams, and waits at them if there is nothing for it."""
 
-    def __init__(self, call: Call, reading: Reading) -> None:
+    def __init__(self, call: Call, reading: Reading, own: list[DeliveryGather | None]) -> None:
         self._call = call
         self._reading = reading
+        # What the consumer was given of each stream; empty if only what is new is asked for.
+        self._own = own
         self._arrival = Arrival(call)
         self._watched: list[Queue] = []
         self._is_aside: bool = False
@@ -81,8 +107,7 @@ class SubscriberWait(Blocked):
         for at in range(len(reading.keys)):
             queue, subscription = subscribed[at]
             if reading.ids[at] != NEW:
-                own = self._own(subscription, reading.ids[at], now_ms)
-                answer.append((reading.keys[at], own))
+                answer.append((reading.keys[at], self._give_own(at, subscription, now_ms)))
                 continue
             given = self._deliver(queue, subscription, now_ms)
             if given:
@@ -100,19 +125,15 @@ class SubscriberWait(Blocked):
             verbs.acknowledge(yard, queue, subscription, [one.stamp for one in given])
         return given
 
-    def _own(self, subscription: Subscription, text: bytes, now_ms: i64) -> list[Delivery]:
+    def _give_own(self, at: int, subscription: Subscription, now_ms: i64) -> list[Delivery]:
         """Return what the consumer has, which is given to it once more."""
-        after = entry_id(text)
-        consumer = bytes_of(self._reading.consumer)
-        own = [
-            one
-            for one in subscription.deliveries()
-            if one.stamp > after and one.consumer == consumer
-        ][: int(self._reading.count)]
-        for one in own:
+        own = self._own[at]
+        assert own is not None
+        given = own.still_given(now_ms)
+        for one in given:
             if is_there(one):
-                verbs.hand_to(one, consumer, now_ms)
-        return own
+                verbs.hand_to(subscription, one, own.consumer, now_ms)
+        return given
 
     def _write(self, answer: list[tuple[bytes, list[Delivery]]]) -> None:
         call = self._call

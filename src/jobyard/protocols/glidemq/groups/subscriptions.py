@@ -9,14 +9,20 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs import subscriptions as verbs
+from jobyard.engine.jobs.deliveries import is_there
 from jobyard.engine.jobs.queues import open_queue
-from jobyard.engine.state.yard import abs_stamp
-from jobyard.model.glidemq.subscriptions import Delivery, Subscription, has_entry
+from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong, unknown_subcommand
 from jobyard.protocols.glidemq.groups.args import AutoClaim, Claim, Pending, entry_id
-from jobyard.protocols.glidemq.keyspace.views.stream import entry_fields, entry_text
+from jobyard.protocols.glidemq.groups.delivery_gather import (
+    DeliveryGather,
+    GivenEntries,
+    idle_ms,
+)
+from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, entry_fields, entry_text
+from jobyard.protocols.glidemq.long_commands import begin
 from jobyard.wire.resp.write import (
     write_array,
     write_bulk,
@@ -30,8 +36,6 @@ from jobyard.wire.resp.write import (
 # Of one queue. Each job that comes is looked at by all of them.
 SUBSCRIPTIONS_MAX: Final = 1000
 NAME_SIZE_MAX: Final = 1024
-# What it takes to put one entry in order that a group was given.
-DELIVERY_NS: Final = 200
 
 
 def no_group(name: bytes) -> Wrong:
@@ -63,14 +67,6 @@ def names(queue: Queue | None) -> list[bytes]:
 
 
 # -- entries -----------------------------------------------------------------------------------
-
-
-def is_there(delivery: Delivery) -> bool:
-    """Tell whether an entry that was given is still in the stream."""
-    job = delivery.job
-    return has_entry(job) and (
-        delivery.repeat is not None or abs_stamp(job.stamp) == delivery.stamp
-    )
 
 
 def write_delivery(call: Call, delivery: Delivery) -> None:
@@ -135,8 +131,9 @@ def xgroup(call: Call, queue: Queue | None) -> None:
         hear(subscription, call.arg(4), call.now_ms)
         write_integer(call.out, 1 if is_new else 0)
     elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
-        count = verbs.drop_consumer(call.yard, queue, subscription, call.arg(4), call.now_ms)
-        write_integer(call.out, count)
+        dropping = verbs.ConsumerDrop(call.yard, queue, subscription, call.arg(4))
+        units = verbs.GIVE_UNITS * subscription.pending_count()
+        begin(call, dropping, lambda: write_integer(call.out, dropping.count), units)
     else:
         raise unknown_subcommand("XGROUP", call.command.text(1))
 
@@ -152,18 +149,6 @@ def acknowledged(call: Call, queue: Queue | None, stamps: list[i64]) -> int:
     return verbs.acknowledge(call.yard, queue, subscription, stamps)
 
 
-def idle_ms(delivery: Delivery, now_ms: i64) -> i64:
-    """Return how long nothing was heard of an entry."""
-    return max(now_ms - delivery.at_ms, 0)
-
-
-def _deliveries(call: Call, subscription: Subscription) -> list[Delivery]:
-    """Return all that a group was given and is not over, the oldest entry first."""
-    found = subscription.deliveries()
-    call.session.work_ns += DELIVERY_NS * len(found)
-    return found
-
-
 def xpending(call: Call, queue: Queue | None) -> None:
     """Tell who was given how many entries, or which ones."""
     subscription = found(queue, call.arg(2))
@@ -171,46 +156,28 @@ def xpending(call: Call, queue: Queue | None) -> None:
         _summary(call, subscription)
         return
     asked = Pending(call)
-    chosen = [
-        delivery
-        for delivery in _deliveries(call, subscription)
-        if asked.low <= delivery.stamp <= asked.high
-        and idle_ms(delivery, call.now_ms) >= asked.least_ms
-        and asked.consumer in (b"", delivery.consumer)
-    ][: int(asked.count)]
-    write_array(call.out, len(chosen))
-    for delivery in chosen:
-        write_array(call.out, 4)
-        write_bulk(call.out, entry_text(delivery.stamp))
-        write_bulk(call.out, delivery.consumer)
-        write_integer(call.out, idle_ms(delivery, call.now_ms))
-        write_integer(call.out, delivery.count)
+    chosen = DeliveryGather(call, subscription, asked.low, asked.high, asked.count)
+    chosen.consumer = asked.consumer
+    chosen.least_ms = asked.least_ms
+    begin(call, chosen, lambda: GivenEntries(chosen, call.now_ms))
 
 
 def _summary(call: Call, subscription: Subscription) -> None:
-    deliveries = _deliveries(call, subscription)
     write_array(call.out, 4)
-    write_integer(call.out, len(deliveries))
-    if not deliveries:
+    write_integer(call.out, subscription.pending_count())
+    if subscription.pending_count() == 0:
         write_nil(call.out, call.proto)
         write_nil(call.out, call.proto)
         write_nil_array(call.out, call.proto)
         return
-    write_bulk(call.out, entry_text(deliveries[0].stamp))
-    write_bulk(call.out, entry_text(deliveries[-1].stamp))
-    held = _held(deliveries)
+    write_bulk(call.out, entry_text(subscription.least_given()))
+    write_bulk(call.out, entry_text(subscription.greatest_given()))
+    held = subscription.held
     write_array(call.out, len(held))
     for name in sorted(held):
         write_array(call.out, 2)
         write_bulk(call.out, name)
         write_bulk(call.out, str(held[name]).encode())
-
-
-def _held(deliveries: list[Delivery]) -> dict[bytes, int]:
-    held: dict[bytes, int] = {}
-    for delivery in deliveries:
-        held[delivery.consumer] = held.get(delivery.consumer, 0) + 1
-    return held
 
 
 # -- XCLAIM and XAUTOCLAIM ---------------------------------------------------------------------
@@ -222,19 +189,27 @@ def xautoclaim(call: Call, queue: Queue | None) -> None:
     assert queue is not None
     asked = AutoClaim(call)
     hear(subscription, asked.consumer, call.now_ms)
+    # One more tells where to go on.
+    idle = DeliveryGather(call, subscription, asked.low, ENTRY_MAX, asked.count + 1)
+    idle.least_ms = asked.least_ms
+    begin(call, idle, lambda: _claim_found(call, asked, queue, idle))
+
+
+def _claim_found(call: Call, asked: AutoClaim, queue: Queue, idle: DeliveryGather) -> None:
+    """Hand over the entries that were found, if they are as they were."""
+    subscription = idle.subscription
+    if not verbs.is_alive(queue, subscription):
+        raise no_group(subscription.name)
+    cursor = b"0-0"
+    if len(idle.items) > asked.count:
+        cursor = entry_text(idle.items.pop().stamp)
     claimed: list[Delivery] = []
     gone: list[i64] = []
-    cursor = b"0-0"
-    for delivery in _deliveries(call, subscription):
-        if delivery.stamp < asked.low or idle_ms(delivery, call.now_ms) < asked.least_ms:
-            continue
-        if len(claimed) + len(gone) == asked.count:
-            cursor = entry_text(delivery.stamp)
-            break
+    for delivery in idle.still_given(call.now_ms):
         if not is_there(delivery):
             gone.append(delivery.stamp)
             continue
-        verbs.hand_to(delivery, asked.consumer, call.now_ms)
+        verbs.hand_to(subscription, delivery, asked.consumer, call.now_ms)
         if asked.is_short:
             delivery.count -= 1
         claimed.append(delivery)
@@ -262,7 +237,7 @@ def xclaim(call: Call, queue: Queue | None) -> None:
         if not is_there(delivery):
             gone.append(stamp)
             continue
-        verbs.hand_to(delivery, asked.consumer, call.now_ms)
+        verbs.hand_to(subscription, delivery, asked.consumer, call.now_ms)
         if asked.is_short:
             delivery.count -= 1
         if asked.times >= 0:
@@ -308,7 +283,7 @@ def info_groups(call: Call, queue: Queue) -> None:
 def info_consumers(call: Call, queue: Queue | None) -> None:
     """Tell of the consumers of a group."""
     subscription = found(queue, call.arg(3))
-    held = _held(_deliveries(call, subscription))
+    held = subscription.held
     consumers = sorted(subscription.consumers)
     write_array(call.out, len(consumers))
     for name in consumers:
