@@ -262,7 +262,7 @@ class HttpReader:
             raise BadHttp(400, f"malformed: {error}") from error
         if not is_whole:
             if stop - at == HEAD_SIZE_MAX:
-                raise BadHttp(431, "the head of the request is too long")
+                raise BadHttp(431, "request head too large")
             self._parsed_size = stop - at
             return False
         self._at, self._parsed_size = stop, 0
@@ -296,15 +296,15 @@ class HttpReader:
         at = self._at
         # Before the line is whole: what speaks TLS may never send a line end.
         if not 32 < data[at] < 127:
-            raise BadHttp(400, "this is no HTTP")
+            raise BadHttp(400, "not an HTTP request")
         end: i64 = data.find(b"\n", at, at + _LINE_SIZE_MAX)
         if end < 0:
             if len(data) - at >= _LINE_SIZE_MAX:
                 self._refused_path = path_in(data[at : at + _LINE_SIZE_MAX])
-                raise BadHttp(414, "the target is too long")
+                raise BadHttp(414, "request target too long")
             return False
         if data[end - 1] != 13:
-            raise BadHttp(400, "the request line does not end in CR LF")
+            raise BadHttp(400, "request line does not end in CR LF")
         line = data[at : end - 1]
         if line != self._line:
             self._refused_path = path_in(line)
@@ -324,7 +324,7 @@ class HttpReader:
             if self._at + 1 == size:
                 return False
             if data[self._at + 1] != 10:
-                raise BadHttp(400, "a CR without LF before the request")
+                raise BadHttp(400, "CR without LF before the request")
             self._blanks_size += 2
             if self._blanks_size > BLANKS_SIZE_MAX:
                 raise BadHttp(400, "too many empty lines before the request")
@@ -337,7 +337,7 @@ class HttpReader:
         assert request is not None
         lines = self._lines
         if not lines.is_complete:
-            raise BadHttp(400, "the head does not end where it seems to")
+            raise BadHttp(400, "malformed request head")
         if lines.headers_count > HEADERS_MAX:
             raise BadHttp(431, "too many headers")
         headers = lines.headers
@@ -349,13 +349,13 @@ class HttpReader:
             is_chunked = True
         size = _content_length(headers)
         if size > self._body_max:
-            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
+            raise BadHttp(413, f"request body exceeds {self._body_max} bytes")
         has_body = is_chunked or size > 0
         if "connection" in headers:
             _judge_connection(request, has_body=has_body)
         if "expect" in headers and not request.is_1_0:
             if headers["expect"].lower() != "100-continue":
-                raise BadHttp(417, "what is expected is not known here")
+                raise BadHttp(417, "unsupported Expect header")
             self.wants_continue = has_body
         # httptools would read chunks itself; from here on it sees heads and plain bodies alone.
         if is_chunked or is_parser_spent:
@@ -374,14 +374,14 @@ class HttpReader:
 
     def _judge_host(self, request: HttpRequest) -> None:
         if self._lines.is_host_repeated:
-            raise BadHttp(400, "more than one Host")
+            raise BadHttp(400, "more than one Host header")
         host = request.headers.get("host")
         if host is None:
             if not request.is_1_0:
-                raise BadHttp(400, "no Host")
+                raise BadHttp(400, "missing Host header")
         elif host != self._host:
             if not _HOST.fullmatch(host):
-                raise BadHttp(400, "a Host that is none")
+                raise BadHttp(400, "invalid Host header")
             self._host = host
 
     # --- the body
@@ -413,11 +413,11 @@ class HttpReader:
         end: i64 = self._data.find(b"\n", at, at + CHUNK_LINE_SIZE_MAX)
         if end < 0:
             if len(self._data) - at >= CHUNK_LINE_SIZE_MAX:
-                raise BadHttp(400, "the size of a chunk does not end")
+                raise BadHttp(400, "chunk size does not end in CR LF")
             return False
         line = self._data[at : end + 1]
         if not line.endswith(b"\r\n") or not _CHUNK_LINE.fullmatch(line, 0, len(line) - 2):
-            raise BadHttp(400, "the size of a chunk is none")
+            raise BadHttp(400, "invalid chunk size")
         digits = line[:-2]
         extension: i64 = digits.find(b";")
         if extension >= 0:
@@ -427,10 +427,10 @@ class HttpReader:
             digits = digits[:extension]
         # Sixteen hexadecimal digits are more than an i64 holds.
         if len(digits.lstrip(b"0")) > 15:
-            raise BadHttp(413, f"a body may have at most {self._body_max} bytes")
+            raise BadHttp(413, f"request body exceeds {self._body_max} bytes")
         size: i64 = int(digits, 16)
         if size > self._chunks_max - self._body.size:
-            raise BadHttp(413, f"a body may have at most {self._chunks_max} bytes")
+            raise BadHttp(413, f"request body exceeds {self._chunks_max} bytes")
         self._at = end + 1
         self._left = size
         self._state = _CHUNK if size > 0 else _TRAILER
@@ -450,11 +450,11 @@ class HttpReader:
     def _read_chunk_end(self) -> bool:
         at = self._at
         if self._data[at] != 13:
-            raise BadHttp(400, "a chunk is longer than its size")
+            raise BadHttp(400, "chunk is longer than its size")
         if len(self._data) - at < 2:
             return False
         if self._data[at + 1] != 10:
-            raise BadHttp(400, "a chunk does not end in CR LF")
+            raise BadHttp(400, "chunk does not end in CR LF")
         self._at = at + 2
         self._state = _CHUNK_SIZE
         return True
@@ -466,7 +466,7 @@ class HttpReader:
         end: i64 = self._data.find(b"\n", at, at + limit)
         if end < 0:
             if len(self._data) - at >= limit:
-                raise BadHttp(431, "the trailers are too long")
+                raise BadHttp(431, "trailers too large")
             return False
         line = self._data[at : end + 1]
         self._at = end + 1
@@ -474,7 +474,7 @@ class HttpReader:
             self._finish_body()
             return True
         if not _TRAILER_LINE.fullmatch(line):
-            raise BadHttp(400, "a trailer is malformed")
+            raise BadHttp(400, "malformed trailer")
         self._trailers_size += len(line)
         return True
 
@@ -504,24 +504,24 @@ def _request_of(line: bytes) -> HttpRequest:
     """Return the request that a request line begins."""
     words = line.split(b" ")
     if len(words) != 3:
-        raise BadHttp(400, "the request line is not a method, a target and a version")
+        raise BadHttp(400, "malformed request line")
     version = words[2]
     is_1_0 = version == b"HTTP/1.0"
     if not is_1_0 and version != b"HTTP/1.1":
         if _VERSION.fullmatch(version):
-            raise BadHttp(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
-        raise BadHttp(400, "the request line does not name a version")
+            raise BadHttp(505, "unsupported HTTP version: use HTTP/1.1 or HTTP/1.0")
+        raise BadHttp(400, "request line without an HTTP version")
     method = _METHODS.get(words[0])
     if method is None:
         if _TOKEN.fullmatch(words[0]):
-            raise BadHttp(501, "the method is not known here")
-        raise BadHttp(400, "the method is none")
+            raise BadHttp(501, "unsupported method")
+        raise BadHttp(400, "invalid method")
     if len(words[1]) > TARGET_SIZE_MAX:
-        raise BadHttp(414, "the target is too long")
+        raise BadHttp(414, "request target too long")
     target = words[1].decode("latin-1")
     # Printable and ASCII is 20 to 7e, and there is no blank left.
     if not target.isascii() or not target.isprintable() or "#" in target:
-        raise BadHttp(400, "a byte that no target may hold")
+        raise BadHttp(400, "invalid character in the request target")
     if not target.startswith("/"):
         target = _origin_form(method, target)
     mark = target.find("?")
@@ -536,10 +536,10 @@ def _origin_form(method: str, target: str) -> str:
         return "/"
     scheme, mark, rest = target.partition("://")
     if mark == "" or scheme.lower() not in ("http", "https"):
-        raise BadHttp(400, "the target is neither a path nor a URL")
+        raise BadHttp(400, "request target is neither a path nor a URL")
     authority = rest.partition("?")[0].partition("/")[0]
     if authority == "" or not _HOST.fullmatch(authority):
-        raise BadHttp(400, "the target names no host")
+        raise BadHttp(400, "request target without a host")
     target = rest[len(authority) :]
     return target if target.startswith("/") else "/" + target
 
@@ -551,7 +551,7 @@ def _judge_encoding(request: HttpRequest) -> None:
     if "content-length" in request.headers:
         raise BadHttp(400, "both Transfer-Encoding and Content-Length")
     if request.headers["transfer-encoding"].lower() != "chunked":
-        raise BadHttp(501, "the transfer encoding is not known here")
+        raise BadHttp(501, "unsupported Transfer-Encoding")
 
 
 def _content_length(headers: dict[str, str]) -> i64:
@@ -560,7 +560,7 @@ def _content_length(headers: dict[str, str]) -> i64:
         return 0
     # One said twice was joined with a comma and is no number any more.
     if len(text) > 18 or not text.isascii() or not text.isdigit():
-        raise BadHttp(400, "the Content-Length is none")
+        raise BadHttp(400, "invalid Content-Length")
     return int(text)
 
 

@@ -72,10 +72,10 @@ def accept(headers: dict[str, str], extra: bytes) -> bytes:
     """
     if headers.get("sec-websocket-version") != _VERSION:
         # The session adds the header that names the version to be spoken.
-        raise BadHttp(426, "only version 13 of WebSocket is spoken here")
+        raise BadHttp(426, "unsupported WebSocket version: use 13")
     key = headers.get("sec-websocket-key", "")
     if not _is_key(key):
-        raise BadHttp(400, "the Sec-WebSocket-Key is none")
+        raise BadHttp(400, "invalid Sec-WebSocket-Key")
     return b"".join(
         (
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",

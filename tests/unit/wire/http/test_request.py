@@ -185,7 +185,7 @@ def test_a_refusal_is_one_of_ours() -> None:
     refusal = read(b"BREW / HTTP/1.1\r\n").refusal
     assert isinstance(refusal, BadHttp)
     assert isinstance(refusal, Refused)
-    assert str(refusal) == "the method is not known here"
+    assert str(refusal) == "unsupported method"
 
 
 # --- limits, one below, at, and one above

@@ -17,8 +17,8 @@ Read = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]
 # The texts of refusals that h11 has no counterpart for.
 STRICTER = {
     # Several readings are possible, and peers differ.
-    "more than one Host": "h11 counts them in HTTP/1.1 alone",
-    "a Host that is none": "h11 does not look into it",
+    "more than one Host header": "h11 counts them in HTTP/1.1 alone",
+    "invalid Host header": "h11 does not look into it",
     "Transfer-Encoding in HTTP/1.0": "which has none; a peer may take the chunks for requests",
     "malformed: Duplicate Content-Length": "h11 takes equal ones, also in a list",
     "malformed: Invalid character in Content-Length": "the same",
@@ -31,16 +31,16 @@ STRICTER = {
     "malformed: Invalid header field char": "h11 takes a bare LF for the end of the head",
     "malformed: Unexpected whitespace after header value": "h11 unfolds folded headers",
     "malformed: Invalid header value char": "h11 lets control characters pass, and unfolds",
-    "the request line does not end in CR LF": "h11 takes a bare LF for a line end",
-    "the size of a chunk is none": "h11 takes blanks behind it and 20 digits",
-    "a trailer is malformed": "h11 takes folded ones, control characters and bare LFs",
+    "request line does not end in CR LF": "h11 takes a bare LF for a line end",
+    "invalid chunk size": "h11 takes blanks behind it and 20 digits",
+    "malformed trailer": "h11 takes folded ones, control characters and bare LFs",
     # Not for this server.
-    "the method is not known here": "h11 has no list of methods",
-    "only HTTP/1.1 and HTTP/1.0 are spoken here": "h11 takes HTTP/1.2",
-    "the target is neither a path nor a URL": "h11 does not look into targets",
-    "the target names no host": "the same",
-    "a byte that no target may hold": "h11 takes fragments",
-    "what is expected is not known here": "h11 ignores it",
+    "unsupported method": "h11 has no list of methods",
+    "unsupported HTTP version: use HTTP/1.1 or HTTP/1.0": "h11 takes HTTP/1.2",
+    "request target is neither a path nor a URL": "h11 does not look into targets",
+    "request target without a host": "the same",
+    "invalid character in the request target": "h11 takes fragments",
+    "unsupported Expect header": "h11 ignores it",
     "a body may have at most 100 bytes": "h11 has no limit",
 }
 
