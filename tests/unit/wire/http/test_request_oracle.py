@@ -41,7 +41,7 @@ STRICTER = {
     "request target without a host": "the same",
     "invalid character in the request target": "h11 takes fragments",
     "unsupported Expect header": "h11 ignores it",
-    "a body may have at most 100 bytes": "h11 has no limit",
+    "request body exceeds 100 bytes": "h11 has no limit",
 }
 
 
