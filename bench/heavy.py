@@ -361,6 +361,12 @@ def _read_other(doors: Doors) -> None:
             pass
 
 
+def _behind(doors: Doors) -> None:
+    """Put jobs, and let a group other than the workers be given none of them."""
+    doors.push("q", doors.jobs)
+    doors.resp("XGROUP", "CREATE", _STREAM, "other", "0")
+
+
 def _add_flow(doors: Doors) -> None:
     """Add a job with as many children as it may have, at once."""
     count = min(CHILDREN, doors.jobs)
@@ -567,6 +573,7 @@ HEAVY: Final = (
     Heavy("XAUTOCLAIM-group", _read_other, _key("stream", "XAUTOCLAIM", "other", "v", "0", "0")),
     Heavy("XREADGROUP-group-own", _read_other, lambda doors: doors.resp(*_READ_OTHER, "0")),
     Heavy("XINFO-group", _read_other, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "other")),
+    Heavy("XINFO-group-lags", _behind, lambda d: d.resp("XINFO", "GROUPS", _STREAM)),
     Heavy("DELCONSUMER-group", _read_other, lambda d: d.resp(*_DROP, _STREAM, "other", "w")),
     Heavy("DESTROY-group", _read_other, lambda d: d.resp("XGROUP", "DESTROY", _STREAM, "other")),
     Heavy("CREATE-group", _jobs(), lambda d: d.resp("XGROUP", "CREATE", _STREAM, "other", "0")),

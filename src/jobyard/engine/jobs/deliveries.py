@@ -85,12 +85,11 @@ class Sweeping(DeliveryWalk):
         subscription.is_sweeping = True
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Let one be over that is gone."""
-        if delivery.repeat is not None or is_there(delivery):
+        """Let one be over that is gone; to look at its job takes a unit, as it is far off."""
+        if delivery.repeat is not None or now_ms - delivery.at_ms <= GONE_MS:
             return 0
-        if now_ms - delivery.at_ms <= GONE_MS:
-            return 0
-        self.subscription.take_pending(int(delivery.stamp))
+        if not is_there(delivery):
+            self.subscription.take_pending(int(delivery.stamp))
         return 1
 
     def step(self, most: i64, now_ms: i64) -> i64:

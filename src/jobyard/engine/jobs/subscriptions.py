@@ -42,7 +42,7 @@ _STANDING: Final = frozenset((READY, LEASED))
 # What is over below the floor and is forgotten at a time, at the least: so nobody is ever behind.
 _FORGOTTEN_AT_ONCE: Final = 256
 # What it takes to give an entry again, in units of work.
-GIVE_UNITS: Final = 6
+GIVE_UNITS: Final = 10
 
 
 @final
@@ -243,19 +243,6 @@ def _catch_up(yard: Yard, queue: Queue, audience: Audience, now_ms: i64) -> None
         for subscription in audience.subscriptions.values():
             if subscription.cursor >= abs_stamp(job.stamp):
                 repeat_at(yard, queue, subscription, job, now_ms, now_ms)
-
-
-def lag(queue: Queue, subscription: Subscription) -> i64:
-    """Return how many entries are still to be given."""
-    audience = audience_of(queue)
-    behind = subscription.ready.count
-    at = audience.after(subscription.cursor)
-    end = audience.count()
-    while at < end:
-        if audience.job_at(at) is not None:
-            behind += 1
-        at += 1
-    return behind
 
 
 def hand_to(subscription: Subscription, delivery: Delivery, consumer: bytes, now_ms: i64) -> None:

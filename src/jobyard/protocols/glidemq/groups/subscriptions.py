@@ -36,6 +36,8 @@ from jobyard.wire.resp.write import (
 # Of one queue. Each job that comes is looked at by all of them.
 SUBSCRIPTIONS_MAX: Final = 1000
 NAME_SIZE_MAX: Final = 1024
+# What it takes to tell of one consumer.
+_CONSUMER_NS: Final = 500
 
 
 def no_group(name: bytes) -> Wrong:
@@ -173,6 +175,7 @@ def _summary(call: Call, subscription: Subscription) -> None:
     write_bulk(call.out, entry_text(subscription.least_given()))
     write_bulk(call.out, entry_text(subscription.greatest_given()))
     held = subscription.held
+    call.session.work_ns += _CONSUMER_NS * len(held)
     write_array(call.out, len(held))
     for name in sorted(held):
         write_array(call.out, 2)
@@ -261,13 +264,12 @@ def _write_claimed(call: Call, claimed: list[Delivery], *, is_short: bool) -> No
 # -- XINFO -------------------------------------------------------------------------------------
 
 
-def info_groups(call: Call, queue: Queue) -> None:
-    """Tell of all such groups, one after the other."""
-    for name in names(queue):
-        subscription = found(queue, name)
+def info_groups(call: Call, groups: list[tuple[Subscription, int]]) -> None:
+    """Tell of such groups, each with its lag, one after the other."""
+    for subscription, lag in groups:
         write_map(call.out, 6, call.proto)
         write_bulk(call.out, b"name")
-        write_bulk(call.out, name)
+        write_bulk(call.out, subscription.name)
         write_bulk(call.out, b"consumers")
         write_integer(call.out, len(subscription.consumers))
         write_bulk(call.out, b"pending")
@@ -277,7 +279,7 @@ def info_groups(call: Call, queue: Queue) -> None:
         write_bulk(call.out, b"entries-read")
         write_nil(call.out, call.proto)
         write_bulk(call.out, b"lag")
-        write_integer(call.out, verbs.lag(queue, subscription))
+        write_integer(call.out, lag)
 
 
 def info_consumers(call: Call, queue: Queue | None) -> None:
@@ -285,6 +287,7 @@ def info_consumers(call: Call, queue: Queue | None) -> None:
     subscription = found(queue, call.arg(3))
     held = subscription.held
     consumers = sorted(subscription.consumers)
+    call.session.work_ns += _CONSUMER_NS * len(consumers)
     write_array(call.out, len(consumers))
     for name in consumers:
         idle = max(int(call.now_ms) - subscription.consumers[name], 0)

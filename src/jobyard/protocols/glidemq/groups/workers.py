@@ -13,6 +13,8 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq.finish import Keep, complete
 from jobyard.engine.glidemq.take import hand_to
 from jobyard.engine.jobs.finish import give_back
+from jobyard.engine.jobs.subscription_lags import Lags
+from jobyard.engine.jobs.subscriptions import is_subscribed
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import NotHeld
 from jobyard.model.job import Job
@@ -28,7 +30,7 @@ from jobyard.protocols.glidemq.groups.args import (
     read_consumer,
     stream_place,
 )
-from jobyard.protocols.glidemq.groups.pending_entries import HeldCount, HeldGather
+from jobyard.protocols.glidemq.groups.pending_entries import Gathers, HeldCount, HeldGather
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, Treat, job_of
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
@@ -404,20 +406,26 @@ def groups_count(call: Call) -> i64:
 def info_groups(call: Call) -> None:
     """Tell of all groups."""
     queue = _queue(call, 2)
-    if queue is None or pending_count(queue) == 0:
-        _tell_groups(call, queue, None)
-        return
-    held = HeldCount(call, queue)
-    begin(call, held, lambda: _tell_groups(call, queue, held))
+    held: HeldCount | None = None
+    lags: Lags | None = None
+    work: list[Task] = []
+    if queue is not None and pending_count(queue) > 0:
+        held = HeldCount(call, queue)
+        work.append(held)
+    if queue is not None and is_subscribed(queue):
+        lags = Lags(queue)
+        work.append(lags)
+    begin(call, Gathers(work), lambda: _tell_groups(call, queue, held, lags))
 
 
-def _tell_groups(call: Call, queue: Queue | None, held: HeldCount | None) -> None:
+def _tell_groups(
+    call: Call, queue: Queue | None, held: HeldCount | None, lags: Lags | None
+) -> None:
     pending: i64 = 0 if held is None else held.count
-    others = subscriptions.names(queue)
+    others = [] if lags is None else lags.told()
     has_workers = not others or pending > 0 or _has_workers(call)
     write_array(call.out, len(others) + (1 if has_workers else 0))
-    if queue is not None:
-        subscriptions.info_groups(call, queue)
+    subscriptions.info_groups(call, others)
     if not has_workers:
         return
     write_map(call.out, 6, call.proto)

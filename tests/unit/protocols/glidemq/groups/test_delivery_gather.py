@@ -226,3 +226,37 @@ def test_a_group_that_ends_is_freed_in_slices(library: Giving) -> None:
         turns += 1
     assert turns > 0
     assert tasks.count() == 0
+
+
+def lags(told: list[Any]) -> dict[bytes, int]:
+    return {one[1]: one[11] for one in told}
+
+
+def test_how_far_each_group_is_behind_is_counted_in_slices(library: Giving) -> None:
+    late = Subscriber(library, "late").create("0")
+    some = Subscriber(library, "some").create("0")
+    same = Subscriber(library, "same").create("0")
+    for group in (some, same):
+        assert len(group.read(100)) == 100
+    words = ("XINFO", "GROUPS", library.key("stream"))
+    wanted = {b"mails": 0, b"late": 600, b"some": 500, b"same": 500}
+    assert lags(library.slowly(*words)) == wanted
+    # What is gone from the stream is given to nobody.
+    library.client.ask("XDEL", library.key("stream"), library.entries[50], library.entries[150])
+    wanted = {b"mails": 0, b"late": 598, b"some": 499, b"same": 499}
+    assert lags(library.slowly(*words)) == wanted
+    # What is to come again is still to be given.
+    late.read(1)
+    assert late.client.ask("XGROUP", "DELCONSUMER", late.stream, "late", "c1") == 1
+    assert lags(library.slowly(*words)) == wanted
+
+
+def test_groups_that_come_and_go_meanwhile_are_not_told_of(library: Giving) -> None:
+    for name in ("late", "gone"):
+        Subscriber(library, name).create("0")
+    library.client.send("XINFO", "GROUPS", library.key("stream"))
+    assert session_of(library).is_at_work()
+    other = library.mails.client
+    assert other.ask("XGROUP", "DESTROY", library.key("stream"), "gone") == 1
+    assert other.ask("XGROUP", "CREATE", library.key("stream"), "new", "0") == b"OK"
+    assert lags(finish(library)) == {b"mails": 0, b"late": 600}

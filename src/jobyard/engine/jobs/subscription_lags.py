@@ -1,0 +1,74 @@
+"""Counts in slices what the subscriptions of a queue are still to be given: there may be much."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.subscriptions import audience_of
+from jobyard.engine.state.tasks import Task
+from jobyard.model.glidemq.subscriptions import Subscription
+from jobyard.model.queue import Queue
+
+# Entries that are looked at in one unit of work.
+_PER_UNIT: Final = 4
+
+
+def _cursor_of(subscription: Subscription) -> int:
+    return subscription.cursor
+
+
+@final
+class Lags(Task):
+    """Goes through the entries once for all subscriptions, from the one that is furthest behind."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._queue = queue
+        self._audience = audience_of(queue)
+        # By where they stand, and how many entries lie between each and the next.
+        self._behind = sorted(self._audience.subscriptions.values(), key=_cursor_of)
+        self._cursors = [int(one.cursor) for one in self._behind]
+        self._counts = [0] * len(self._behind)
+        self._at: i64 = 0
+        # The entry that was looked at last.
+        self._stamp: i64 = self._cursors[0] if self._cursors else 0
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Look at some entries."""
+        audience = self._audience
+        if not self._behind or self._queue.audience is not audience:
+            return 0
+        start = audience.after(self._stamp)
+        end = min(start + most * _PER_UNIT, audience.count())
+        at = start
+        while at < end:
+            self._stamp = audience.stamp_at(at)
+            if audience.job_at(at) is not None:
+                self._count()
+            at += 1
+        done = (end - start) // _PER_UNIT
+        return min(done, most - 1) if end == audience.count() else max(done, most)
+
+    def _count(self) -> None:
+        at = self._at
+        while at + 1 < len(self._cursors) and self._cursors[at + 1] < self._stamp:
+            at += 1
+        self._at = at
+        self._counts[at] += 1
+
+    def told(self) -> list[tuple[Subscription, int]]:
+        """Return the subscriptions that have not ended, as they were made, each with its lag."""
+        found: dict[bytes, int] = {}
+        lag = 0
+        for at in range(len(self._behind) - 1, -1, -1):
+            lag += self._counts[at]
+            found[self._behind[at].name] = lag
+        audience = self._queue.audience
+        if audience is not self._audience:
+            return []
+        return [
+            (one, found[one.name] + int(one.ready.count))
+            for one in audience.subscriptions.values()
+            if one.name in found
+        ]
