@@ -459,6 +459,8 @@ def _list_tubes(doors: Doors) -> None:
 
 _READ: Final = ("XREADGROUP", "GROUP", "workers", "w", "COUNT", "1000", "STREAMS", _STREAM)
 _READ_OTHER: Final = (*_READ[:2], "other", *_READ[3:])
+# None of them is as idle as that, so all are looked at.
+_IDLE_OTHER: Final = ("XPENDING", "other", "IDLE", "3600000", "-", "+", "9")
 _DROP: Final = ("XGROUP", "DELCONSUMER")
 _LIST: Final = "glide:{q}:signals:1"
 _HASH: Final = "glide:{q}:budget:1"
@@ -568,7 +570,7 @@ HEAVY: Final = (
     Heavy("XREADGROUP-own", _read_all, lambda doors: doors.resp(*_READ, "0")),
     Heavy("XINFO", _read_all, lambda d: d.resp("XINFO", "CONSUMERS", _STREAM, "workers")),
     Heavy("DELCONSUMER", _read_all, lambda d: d.resp(*_DROP, _STREAM, "workers", "w")),
-    Heavy("XPENDING-group", _read_other, _key("stream", "XPENDING", "other", "-", "+", "9", "v")),
+    Heavy("XPENDING-group", _read_other, _key("stream", *_IDLE_OTHER)),
     Heavy("XPENDING-group-count", _read_other, _key("stream", "XPENDING", "other")),
     Heavy("XAUTOCLAIM-group", _read_other, _key("stream", "XAUTOCLAIM", "other", "v", "0", "0")),
     Heavy("XREADGROUP-group-own", _read_other, lambda doors: doors.resp(*_READ_OTHER, "0")),
