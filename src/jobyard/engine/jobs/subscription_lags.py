@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs.subscriptions import audience_of
 from jobyard.engine.state.tasks import Task
-from jobyard.model.glidemq.subscriptions import Subscription
+from jobyard.model.glidemq.subscriptions import Subscription, is_entry
 from jobyard.model.queue import Queue
 
 # Entries that are looked at in one unit of work.
@@ -39,16 +39,13 @@ class Lags(Task):
         audience = self._audience
         if not self._behind or self._queue.audience is not audience:
             return 0
-        start = audience.after(self._stamp)
-        end = min(start + most * _PER_UNIT, audience.count())
-        at = start
-        while at < end:
-            self._stamp = audience.stamp_at(at)
-            if audience.job_at(at) is not None:
+        stamps, jobs = audience.entries_after(self._stamp, most * _PER_UNIT)
+        for at in range(len(stamps)):
+            self._stamp = stamps[at]
+            if is_entry(jobs[at], stamps[at]):
                 self._count()
-            at += 1
-        done = (end - start) // _PER_UNIT
-        return min(done, most - 1) if end == audience.count() else max(done, most)
+        done: i64 = len(stamps) // _PER_UNIT
+        return max(done, most) if len(stamps) == most * _PER_UNIT else min(done, most - 1)
 
     def _count(self) -> None:
         at = self._at

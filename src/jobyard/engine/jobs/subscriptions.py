@@ -32,6 +32,7 @@ from jobyard.model.glidemq.subscriptions import (
     Repeat,
     Subscription,
     has_entry,
+    is_entry,
 )
 from jobyard.model.index.sorted_blocks import SortedBlocks
 from jobyard.model.job import GONE, LEASED, READY, Job
@@ -41,6 +42,8 @@ from jobyard.model.queue import Queue
 _STANDING: Final = frozenset((READY, LEASED))
 # What is over below the floor and is forgotten at a time, at the least: so nobody is ever behind.
 _FORGOTTEN_AT_ONCE: Final = 256
+# Entries that are looked at in one go.
+_LOOKED_AT: Final = 256
 # What it takes to give an entry again, in units of work.
 GIVE_UNITS: Final = 10
 
@@ -81,7 +84,10 @@ def audience_of(queue: Queue) -> Audience:
         audience = Audience()
         queue.audience = audience
     if not audience.is_filled:
-        audience.fill([job for job in jobs_in(queue, _STANDING) if has_entry(job)])
+        for job in jobs_in(queue, _STANDING):
+            if has_entry(job):
+                audience.take_in(job)
+        audience.is_filled = True
     return audience
 
 
@@ -97,12 +103,12 @@ def unwatch(yard: Yard, queue: Queue, reader: StreamReader) -> None:
     audience = queue.audience
     if audience is not None and reader in audience.readers:
         audience.readers.remove(reader)
-        _let_go(yard, queue, audience)
+        let_go(yard, queue, audience)
 
 
-def _let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
+def let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
     """Let an audience go that nobody is part of."""
-    if audience.subscriptions or audience.readers:
+    if audience.subscriptions or audience.readers or audience.filling_count > 0:
         return
     if audience.alarm is not None:
         yard.disarm(audience.alarm)
@@ -146,7 +152,7 @@ def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
         subscription.held = {}
     # Who waits is told that there is nothing to wait for.
     audience.wake()
-    _let_go(yard, queue, audience)
+    let_go(yard, queue, audience)
 
 
 def _drop_done(yard: Yard, queue: Queue, subscription: Subscription) -> None:
@@ -187,20 +193,22 @@ def deliver(
     if remembered > subscription.sweep_at and not subscription.is_sweeping:
         yard.tasks.begin(Sweeping(subscription), None, now_ms)
     given = _deliver_repeats(yard, queue, subscription, consumer, count, now_ms)
-    at = audience.after(subscription.cursor)
-    end = audience.count()
-    while at < end and len(given) < count:
-        stamp = audience.stamp_at(at)
-        job = audience.job_at(at)
-        at += 1
-        if job is None:
-            continue
-        subscription.cursor = stamp
-        if subscription.done.get(int(stamp)) is not None:
-            continue
-        delivery = Delivery(stamp, job, consumer, now_ms)
-        subscription.give(delivery)
-        given.append(delivery)
+    at = subscription.cursor
+    while len(given) < count:
+        some = min(count - len(given), _LOOKED_AT)
+        stamps, jobs = audience.entries_after(at, some)
+        for each in range(len(stamps)):
+            stamp = stamps[each]
+            at = stamp
+            if not is_entry(jobs[each], stamp):
+                continue
+            subscription.cursor = stamp
+            if subscription.done.get(stamp) is None:
+                delivery = Delivery(stamp, jobs[each], consumer, now_ms)
+                subscription.give(delivery)
+                given.append(delivery)
+        if len(stamps) < some:
+            break
     return given
 
 

@@ -10,7 +10,6 @@ or in `again` if it is a repeat; what lies at or below its floor is over for it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 _CONSUMERS_MAX: Final = 1000
 # How many entries that are gone an index may hold at the least before they are swept.
 _SLACK: Final = 64
-# Entries that are let go of at a time.
-_UNLOADED: Final = 512
+# Entries that are looked at for each that comes, to let those go that are gone.
+_SWEPT: Final = 4
 # What a subscription may remember at the least before it is swept.
 SWEEP_MIN: Final = 1024
 
@@ -236,86 +235,75 @@ class Audience:
         self.due = Heap()
         self.alarm: Item | None = None
         self.readers: list[StreamReader] = []
-        # Whether there is an order: who only waits for something to come needs none.
+        # Whether there is an order: who only waits for something to come needs none. While it is
+        # made, how many wait for it, and the seq of the job that was looked at last.
         self.is_filled: bool = False
-        # Entries by rising stamp, some of them gone.
-        self._stamps: list[int] = []
-        self._jobs: list[Job] = []
-        self._sweep_at: i64 = _SLACK
+        self.filling_count: i64 = 0
+        self.filled_seq: i64 = 0
+        # Entries by their stamps, some of them gone; and up to where such were let go last.
+        self._entries = SortedBlocks()
+        self._swept: i64 = 0
         # Jobs that came with a stamp from before: who has passed it would never see them.
         self.late: list[Job] = []
         # What the journal tells of jobs that are gone.
         self.orphans: list[bytes] = []
 
-    def fill(self, jobs: list[Job]) -> None:
-        """Take in the jobs that have an entry when the first subscription is made."""
-        self.is_filled = True
-        jobs.sort(key=_entry_of)
-        self._jobs = jobs
-        self._stamps = [_entry_of(job) for job in jobs]
-        self._sweep_at = 2 * len(jobs) + _SLACK
+    def take_in(self, job: Job) -> None:
+        """Take in a job that has an entry, while nobody has been given anything."""
+        self._entries.put(_entry_of(job), job)
 
     def came(self, job: Job) -> None:
         """Take note of a job that has come to stand in the stream."""
-        if not self.is_filled:
-            self.wake()
-            return
-        stamp = _entry_of(job)
-        stamps = self._stamps
-        if not stamps or stamp > stamps[-1]:
-            stamps.append(stamp)
-            self._jobs.append(job)
-            if len(stamps) > self._sweep_at:
-                self._sweep()
-        else:
-            at = bisect_left(stamps, stamp)
-            if stamps[at] == stamp:
-                # It was only away for a while.
-                self._jobs[at] = job
-                return
-            stamps.insert(at, stamp)
-            self._jobs.insert(at, job)
-            self.late.append(job)
+        if self.is_filled:
+            self._add(job)
+        elif self.filling_count > 0:
+            self.take_in(job)
         self.wake()
 
-    def _sweep(self) -> None:
-        self._jobs = [
-            job
-            for stamp, job in zip(self._stamps, self._jobs, strict=True)
-            if has_entry(job) and _entry_of(job) == stamp
-        ]
-        self._stamps = [_entry_of(job) for job in self._jobs]
-        self._sweep_at = 2 * len(self._jobs) + _SLACK
+    def _add(self, job: Job) -> None:
+        stamp = _entry_of(job)
+        entries = self._entries
+        if entries.count > 0 and stamp <= entries.last() and entries.get(stamp) is None:
+            self.late.append(job)
+        # One that is there was only away for a while.
+        entries.put(stamp, job)
+        if entries.count > _SLACK:
+            self._let_some_go()
+
+    def _let_some_go(self) -> None:
+        """Look at the next few entries, and let those go that are gone."""
+        stamps, jobs = self.entries_after(self._swept, _SWEPT)
+        for at in range(len(stamps)):
+            if not is_entry(jobs[at], stamps[at]):
+                self._entries.pop(stamps[at])
+        self._swept = stamps[-1] if len(stamps) == _SWEPT else 0
 
     def unload(self) -> i64:
         """Let go of some entries, as nobody is there any more; return how many, 0 if none."""
-        count: i64 = min(len(self._jobs), _UNLOADED)
-        if count > 0:
-            del self._jobs[-count:]
-            del self._stamps[-count:]
-        return count
+        return self._entries.unload()
 
     def wake(self) -> None:
         """Let all who wait look again."""
         for reader in list(self.readers):
             reader.stream_grew()
 
-    def after(self, stamp: i64) -> i64:
-        """Return the place of the first entry with a greater stamp."""
-        return bisect_right(self._stamps, int(stamp))
-
     def count(self) -> i64:
-        """Return how many places there are."""
-        return len(self._stamps)
+        """Return how many entries are known, some of which are gone."""
+        return self._entries.count
 
-    def stamp_at(self, at: i64) -> i64:
-        """Return the stamp at a place."""
-        return self._stamps[at]
+    def entries_after(self, stamp: i64, most: i64) -> tuple[list[int], list[Job]]:
+        """Return the stamps of up to `most` entries with greater ones, and the job of each."""
+        stamps, found = self._entries.items_from(int(stamp) + 1, most)
+        jobs: list[Job] = []
+        for one in found:
+            assert isinstance(one, Job)
+            jobs.append(one)
+        return stamps, jobs
 
-    def job_at(self, at: i64) -> Job | None:
-        """Return the job whose entry is at a place; None if the entry is gone."""
-        job = self._jobs[at]
-        return job if _entry_of(job) == self._stamps[at] and has_entry(job) else None
+
+def is_entry(job: Job, stamp: int) -> bool:
+    """Tell whether a job still stands in the stream under a stamp."""
+    return _entry_of(job) == stamp and has_entry(job)
 
 
 def _entry_of(job: Job) -> int:

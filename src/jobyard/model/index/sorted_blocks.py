@@ -117,6 +117,22 @@ class SortedBlocks:
             block += 1
         return found
 
+    def items_from(self, key: int, most: i64) -> tuple[list[int], list[object]]:
+        """Return up to `most` numbers from one on, in order, and the value of each."""
+        keys: list[int] = []
+        values: list[object] = []
+        if not self._keys:
+            return keys, values
+        block = self._block_of(key)
+        at: i64 = bisect_left(self._keys[block], key)
+        while block < len(self._keys) and len(keys) < most:
+            end = at + most - len(keys)
+            keys += self._keys[block][at:end]
+            values += self._values[block][at:end]
+            at = 0
+            block += 1
+        return keys, values
+
     def unload(self) -> i64:
         """Let go of some; return how many, 0 if nothing is left."""
         if not self._keys:

@@ -4,6 +4,7 @@ Such a group takes no job: an entry that is acknowledged here is there for all o
 is gone from the stream is pending no more once somebody claims or lists it.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -11,6 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine.jobs import subscriptions as verbs
 from jobyard.engine.jobs.deliveries import is_there
 from jobyard.engine.jobs.queues import open_queue
+from jobyard.engine.jobs.subscription_order import Filling, needs_filling
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Call
@@ -107,6 +109,23 @@ def create(call: Call, queue_name: str) -> None:
     cursor = _cursor(call)
     verbs.subscribe(call.yard, open_queue(call.yard, queue_name), name, cursor)
     call.door.promoter.look_after(queue_name)
+
+
+def when_filled(call: Call, queue_name: str, run: Callable[[], None]) -> None:
+    """Make a group once the entries of its stream are in order."""
+    queue = call.yard.queues.get(queue_name)
+    if queue is None or not needs_filling(queue):
+        run()
+        return
+    filling = Filling(call.yard, queue)
+
+    def finish() -> None:
+        try:
+            run()
+        finally:
+            filling.end()
+
+    begin(call, filling, finish)
 
 
 def _cursor(call: Call) -> i64:

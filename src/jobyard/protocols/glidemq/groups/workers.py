@@ -101,7 +101,10 @@ def xgroup(call: Call) -> None:
         raise wrong_count("xgroup")
     place = stream_place(call.arg(2))
     if call.is_word(1, b"CREATE"):
-        _create(call, place)
+        if call.arg(3) == GROUP:
+            _create(call, place)
+        else:
+            subscriptions.when_filled(call, place.queue_name, lambda: _create(call, place))
         return
     queue = call.yard.queues.get(place.queue_name)
     if call.arg(3) != GROUP:

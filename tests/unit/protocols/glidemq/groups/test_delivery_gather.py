@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from jobyard.engine.glidemq.add import find
+from jobyard.protocols.glidemq.keyspace.views.stream import entry_text
 from jobyard.protocols.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
@@ -260,3 +262,64 @@ def test_groups_that_come_and_go_meanwhile_are_not_told_of(library: Giving) -> N
     assert other.ask("XGROUP", "DESTROY", library.key("stream"), "gone") == 1
     assert other.ask("XGROUP", "CREATE", library.key("stream"), "new", "0") == b"OK"
     assert lags(finish(library)) == {b"mails": 0, b"late": 600}
+
+
+# -- the first group of a long stream -----------------------------------------------------------
+
+
+def long_stream() -> Library:
+    library = Library(BareGlidemq(MemoryStorage()))
+    for _ in range(600):
+        library.add()
+    return slow(library)
+
+
+def test_the_entries_of_a_long_stream_are_put_in_order_in_slices() -> None:
+    library = long_stream()
+    told, turns = answer(library, "XGROUP", "CREATE", library.key("stream"), "late", 0)
+    assert (told, turns > 3) == (b"OK", True)
+    assert read_ids(library) == [b"%d" % number for number in range(1, 601)]
+
+
+def test_what_comes_while_entries_are_put_in_order_is_read_once() -> None:
+    library = long_stream()
+    asking = library.client
+    asking.send("XGROUP", "CREATE", library.key("stream"), "late", 0)
+    library.site.slice()
+    library.client = library.site.connect()
+    library.add()
+    library.client.ask("XDEL", library.key("stream"), entry_of(library, 3), entry_of(library, 599))
+    while library.site.slice():
+        pass
+    assert asking.hear() == [b"OK"]
+    gone = {3, 599}
+    assert read_ids(library) == [b"%d" % number for number in range(1, 602) if number not in gone]
+
+
+def test_a_connection_that_goes_leaves_no_order_behind() -> None:
+    library = long_stream()
+    library.client.send("XGROUP", "CREATE", library.key("stream"), "late", 0)
+    library.site.slice()
+    assert library.site.yard.queues[library.name].audience is not None
+    library.client.close()
+    while library.site.slice():
+        pass
+    assert library.site.yard.queues[library.name].audience is None
+    assert library.site.yard.tasks.count() == 0
+
+
+def entry_of(library: Library, number: int) -> bytes:
+    queue = library.site.yard.queues[library.name]
+    job = find(library.site.yard, queue, str(number))
+    assert job is not None
+    return entry_text(abs(int(job.stamp)))
+
+
+def read_ids(library: Library) -> list[bytes]:
+    ids: list[bytes] = []
+    client = library.site.connect()
+    stream = library.key("stream")
+    words = ("XREADGROUP", "GROUP", "late", "c", "COUNT", 100, "STREAMS", stream, ">")
+    while told := client.ask(*words):
+        ids += [fields[1] for _, fields in told[0][1]]
+    return ids
