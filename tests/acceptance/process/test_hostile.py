@@ -128,7 +128,7 @@ def test_who_speaks_http_2_is_told_that_nobody_else_does(doors: Doors) -> None:
         sock.sendall(preface)
         sock.sendall(b"\0\0\0\x04\x01\0\0\0\0")
         answer = b""
-        while b"here\n" not in answer:
+        while b"HTTP/1.0\n" not in answer:
             more = sock.recv(1 << 16)
             assert more, answer
             answer += more
