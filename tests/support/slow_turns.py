@@ -18,14 +18,20 @@ def slow(library: Library, units: int = UNITS) -> Library:
     return library
 
 
+def session_of(library: Library) -> GlidemqSession:
+    """Return the session of its client."""
+    session = library.client.session
+    assert isinstance(session, GlidemqSession)
+    return session
+
+
 def answer(library: Library, *words: object) -> tuple[Any, int]:
     """Ask for something; return the answer, and how many turns it took.
 
     No turn does more than it has room for, and one part of work that is begun.
     """
     client = library.client
-    session = client.session
-    assert isinstance(session, GlidemqSession)
+    session = session_of(library)
     tasks = library.site.yard.tasks
     before = int(tasks.units_done)
     client.send(*words)

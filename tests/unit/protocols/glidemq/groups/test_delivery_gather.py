@@ -6,12 +6,11 @@ import pytest
 
 from jobyard.engine.glidemq.add import find
 from jobyard.protocols.glidemq.keyspace.views.stream import entry_text
-from jobyard.protocols.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.glidemq_subscribers import Subscriber
 from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import answer, slow
+from tests.support.slow_turns import answer, session_of, slow
 
 GIVEN = 600
 
@@ -54,12 +53,6 @@ def library() -> Giving:
         library.entries += [entry.encode() for _, entry in given]
     slow(library)
     return library
-
-
-def session_of(library: Library) -> GlidemqSession:
-    session = library.client.session
-    assert isinstance(session, GlidemqSession)
-    return session
 
 
 def finish(library: Library) -> Any:

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from jobyard.protocols.glidemq.session import GlidemqSession
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import UNITS, slow
+from tests.support.slow_turns import UNITS, session_of, slow
 from tests.support.yards import recount
 
 HELD = 600
@@ -33,12 +32,6 @@ def library() -> Holding:
         library.entries += [entry.encode() for _, entry in taken]
     slow(library)
     return library
-
-
-def session_of(library: Library) -> GlidemqSession:
-    session = library.client.session
-    assert isinstance(session, GlidemqSession)
-    return session
 
 
 def answer(library: Library, *words: object) -> Any:
