@@ -404,9 +404,10 @@ class HttpSession(Session):
             self._refuse(call, HttpRefused(507, "storage_full", "the disk is full"))
         except TextDamaged as damage:
             self._refuse(call, corrupt(damage))
-        except Refused as refused:
-            # Whatever else a verb refuses, in its own words.
-            self._refuse(call, HttpRefused(400, "invalid_request", str(refused)))
+        except Refused as other:
+            # Whatever else a verb refuses, in its own words. The name is new: compiled, a name has
+            # the type of what it was first bound to, and this is no HttpRefused.
+            self._refuse(call, HttpRefused(400, "invalid_request", str(other)))
 
     def _admit_early(self, request: HttpRequest, now_ms: i64) -> bool:
         """Look at the head of a request before its body is read; False if it was refused."""
