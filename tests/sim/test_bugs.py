@@ -13,7 +13,6 @@ import warnings
 
 import pytest
 
-from jobyard import build
 from sim.bugs import BUGS
 from sim.found import noted
 from tools.compiled_build import ROOT
@@ -32,7 +31,6 @@ def test_a_seed_is_noted_for_each_bug() -> None:
 
 @pytest.mark.timeout(0)
 @pytest.mark.filterwarnings("default:.*note it")
-@pytest.mark.skipif(build.kind() != "plain", reason="bugs are planted into plain sources")
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
     command = [sys.executable, "-m", "sim", "--bug", name]

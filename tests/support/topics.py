@@ -1,7 +1,7 @@
 """A yard with one queue that is a topic, and short words for its verbs."""
 
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.push_stream import Stream, Worker
+from jobyard.engine.topics.push_stream import OpenWorker, Stream
 from jobyard.engine.topics.removal import NO_SEQ, Removal
 from jobyard.engine.topics.topic_queue import Ended, Produced, Record
 from jobyard.model.job import Job
@@ -24,7 +24,7 @@ def record(data: bytes = b"{}", tag: str = "", *, delay_ms: int = 0, priority: i
     return one
 
 
-class Inbox(Worker):
+class Inbox(OpenWorker):
     """A worker that keeps what it is sent."""
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobyard import build
+from tools.compiled_build import ROOT
 
 
 @pytest.fixture
@@ -61,3 +62,8 @@ def test_modules_are_really_loaded_as_the_kind_says() -> None:
         name = ".".join(["jobyard", *source.relative_to(package).with_suffix("").parts])
         is_extension = (importlib.import_module(name).__file__ or "").endswith(".so")
         assert is_extension == (build.kind() == "compiled"), name
+
+
+@pytest.mark.skipif(build.kind() == "plain", reason="nothing was compiled for this run")
+def test_mypyc_had_nothing_to_warn_of() -> None:
+    assert (ROOT / "build/c/messages.txt").read_text() == ""

@@ -101,6 +101,7 @@ class Book(Item):
         return leases[0].sort_key if leases else NEVER_MS
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Holder:
     """What the engine knows of a session: it can be given a job, or told that none came."""
@@ -116,6 +117,11 @@ class Holder:
 
     def lease_ended(self, lease: Lease, now_ms: i64) -> None:
         """Take note that a lease of a watched book is over; the holder may take the next job."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenHolder(Holder):
+    """A holder that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

@@ -17,8 +17,6 @@ def test_only_the_secret_itself_is_right(shown: bytes) -> None:
 
 
 def test_digests_are_compared_and_every_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    if secrets.__file__.endswith(".so"):
-        pytest.skip("a compiled module calls what it was compiled with")
     compared: list[tuple[int, int]] = []
 
     def compare(one: bytes, other: bytes) -> bool:

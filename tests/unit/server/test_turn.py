@@ -4,9 +4,8 @@ import gc
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.recovery.compaction import IDLE
-from jobyard.engine.state.job_waits import JobWait, Patient
+from jobyard.engine.state.job_waits import JobWait, OpenPatient
 from jobyard.engine.state.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Stirrable, Turns, timeout_s
@@ -200,7 +199,7 @@ def test_sleep_is_the_time_left_but_never_too_long() -> None:
     assert timeout_s(NOW_MS - 5, NOW_MS, 1.0) == 0.0
 
 
-class Clumsy(Patient):
+class Clumsy(OpenPatient):
     """Someone who falls over what they are told."""
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
@@ -208,9 +207,6 @@ class Clumsy(Patient):
         raise ValueError
 
 
-@pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 def test_a_timer_that_fails_and_changes_nothing_stops_nobody() -> None:
     site = OpenYard()
     turns = Turns(site.yard, None, None)

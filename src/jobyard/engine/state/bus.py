@@ -7,7 +7,7 @@ journal like any answer.
 
 from typing import Final, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.model.details import UNKNOWN
 from jobyard.model.job import JSON, Job
@@ -58,6 +58,7 @@ class Event:
         self.codec: i64 = JSON
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Listener:
     """Someone who wants to know."""
@@ -80,6 +81,11 @@ class Listener:
 
     def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
         """Take note of something that is no event of a job; most do not care."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenListener(Listener):
+    """A listener that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

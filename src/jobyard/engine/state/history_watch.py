@@ -5,15 +5,21 @@ Nobody waiting costs one test a turn.
 
 from typing import final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Onlooker:
     """Somebody who wants to know that there is more history to be read."""
 
     def events_came(self) -> None:
         """Look again."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenOnlooker(Onlooker):
+    """An onlooker that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

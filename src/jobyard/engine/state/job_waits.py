@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.model.index.item import Item
 
@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from jobyard.model.job import Job
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Patient:
     """Someone who waits for a job to be done."""
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
         """Go on: the job is done, or with None the time is over."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenPatient(Patient):
+    """A patient that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

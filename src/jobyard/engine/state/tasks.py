@@ -29,12 +29,18 @@ FIRST_UNITS: Final = 64
 LONG_SLICES: Final = 8
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Starter:
     """Who began a task and waits for its end."""
 
     def task_ended(self, task: "Task", refusal: Exception | None, now_ms: i64) -> None:
         """Take note that a task is through, or was refused in the middle."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenStarter(Starter):
+    """A starter that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.engine.jobs.take import cancel_wait, take_one, wait
 from jobyard.engine.state.timers import Alarm
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobyard.model.queue import Book, Lease, Queue, Terms, Waiter
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Claimant:
     """Whoever claims and waits for its share."""
@@ -34,6 +35,11 @@ class Claimant:
 
     def queue_lost(self, bid: Bid) -> None:
         """Wait no more: the queue was removed."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenClaimant(Claimant):
+    """A claimant that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

@@ -8,7 +8,7 @@ own are among them.
 
 from typing import Final, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.queues import drop_watch, hold_watch
@@ -24,6 +24,7 @@ from jobyard.model.queue import Book, Holder, Lease, Queue, Terms, Waiter
 SHARE_SIZE_MAX: Final = 256 << 10
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Worker:
     """Who is sent the jobs of a stream."""
@@ -37,6 +38,11 @@ class Worker:
 
     def queue_gone(self) -> None:
         """End the stream, which is closed: its queue was removed."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenWorker(Worker):
+    """A worker that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i32, i64, trait
+from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.errors import YardFull
 from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk
@@ -134,12 +134,18 @@ class Onward:
         """Pass on what was appended."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class LogReader:
     """Somebody who wants to know that there is news in a log."""
 
     def appended(self, log: LogTopic) -> None:
         """Look again: something was appended or set, or the log was dropped."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenLogReader(LogReader):
+    """A reader that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.errors import Refused, TextDamaged
 
@@ -54,6 +54,7 @@ def refuse_encoded(call: Call) -> None:
         raise HttpRefused(415, "unsupported_media_type", "the body must not be compressed")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Pending:
     """What a call waits for: told when the waiting must end."""
@@ -66,6 +67,11 @@ class Pending:
 
     def drained(self, now_ms: i64) -> None:
         """Go on: what was sent so far has left, or something has come that can be sent."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenPending(Pending):
+    """A wait that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @trait
@@ -84,7 +90,7 @@ class Slot:
         """Make room for another."""
 
 
-@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TakenOver:
     """A connection that no longer speaks HTTP."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from jobyard.protocols.http.call import Call, HttpRefused
 
 Serve = Callable[[Call], None]
@@ -21,6 +23,7 @@ OPEN: Final = "open"
 _SEGMENT: Final[Schema] = {"type": "string", "minLength": 1}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Area:
     """One API behind the port."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from jobyard.protocols.http.call import Call, HttpRefused, TakenOver
 from jobyard.wire.http import websocket
@@ -27,6 +27,7 @@ MESSAGE_WEIGHT: Final = 64
 _VERSION_HEADER: Final = b"Sec-WebSocket-Version: 13\r\n"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Talk:
     """What is said over a WebSocket."""
@@ -49,6 +50,11 @@ class Talk:
 
     def gone(self, now_ms: i64) -> None:
         """Let go of everything."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenTalk(Talk):
+    """A talk that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final

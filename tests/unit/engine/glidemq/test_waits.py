@@ -1,6 +1,3 @@
-import pytest
-
-from jobyard import build
 from jobyard.engine.glidemq.add import id_of
 from jobyard.engine.glidemq.take import wait_stream
 from jobyard.engine.jobs.move import expire_ttl, remove
@@ -10,19 +7,15 @@ from jobyard.engine.jobs.take import cancel_wait, wait
 from jobyard.engine.state.yard import Yard
 from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import LISTED, Book, Holder, Lease, Waiter
+from jobyard.model.queue import LISTED, Book, Lease, OpenHolder, Waiter
 from jobyard.model.throttle.ready_lists import STACK
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
 from tests.support.many_glides import drain
 from tests.support.yards import recount
 
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
-
-class Hands(Holder):
+class Hands(OpenHolder):
     """Remembers what it was given."""
 
     def __init__(self) -> None:

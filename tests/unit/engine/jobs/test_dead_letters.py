@@ -3,7 +3,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.jobs.dead_letters import letters_for, read_letter
 from jobyard.engine.jobs.finish import fail
 from jobyard.engine.jobs.move import lay_aside
@@ -72,9 +71,6 @@ def test_a_queue_that_has_the_name_of_the_letters_keeps_them_out() -> None:
     wear_out(site, 5)
 
 
-@pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 def test_a_waiting_stream_gets_the_next_job_instead() -> None:
     site = Topic(given=POISON)
     site.write(b"1")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.jobs.durable_leases import kept_of
 from jobyard.engine.topics import topic_queue
 from jobyard.errors import YardFull
@@ -141,9 +140,6 @@ def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
     assert held(after.again())[0][3] == after.now_ms + 10_000
 
 
-@pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 def test_streams_hold_on_to_nothing_over_a_restart() -> None:
     site = topic()
     site.write(b"1")

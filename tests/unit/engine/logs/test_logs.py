@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.jobs.tick import tick
 from jobyard.engine.logs.logs import (
     TRIM_ROWS,
@@ -16,7 +15,7 @@ from jobyard.engine.logs.logs import (
 from jobyard.errors import YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
-from jobyard.model.topic.log import LogReader, LogTopic, TopicFull, WriteTooLarge
+from jobyard.model.topic.log import LogTopic, OpenLogReader, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
 from tests.support.logs import (
     config_of,
@@ -34,7 +33,7 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount
 
 
-class Listener(LogReader):
+class Listener(OpenLogReader):
     def __init__(self) -> None:
         self.heard: list[str] = []
 
@@ -371,9 +370,6 @@ def test_a_key_answers_even_when_the_log_is_full() -> None:
 # -- readers and time ------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 def test_readers_are_told_of_writes_settings_and_the_end() -> None:
     site = OpenYard()
     log = new_log(site)

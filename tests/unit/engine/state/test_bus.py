@@ -1,20 +1,13 @@
-import pytest
-
-from jobyard import build
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.jobs.move import erase, promote, revive
 from jobyard.engine.jobs.queues import copy_settings, set_settings
 from jobyard.engine.state import bus
-from jobyard.engine.state.bus import Event, Listener
+from jobyard.engine.state.bus import Event, OpenListener
 from jobyard.model.job import MSGPACK
 from tests.support.yards import NOW_MS, OpenYard
 
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
-
-class Ear(Listener):
+class Ear(OpenListener):
     """Someone who remembers every event."""
 
     def __init__(self) -> None:

@@ -1,17 +1,10 @@
-import pytest
-
-from jobyard import build
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
-from jobyard.engine.state.job_waits import JobWait, Patient
+from jobyard.engine.state.job_waits import JobWait, OpenPatient
 from jobyard.model.job import MSGPACK, Job
 from tests.support.yards import NOW_MS, OpenYard
 
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
-
-class Friend(Patient):
+class Friend(OpenPatient):
     """Someone who remembers what they were told."""
 
     def __init__(self) -> None:

@@ -4,14 +4,9 @@ from typing import final
 
 import pytest
 
-from jobyard import build
-from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN, Starter, Task, Tasks
+from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN, OpenStarter, Task, Tasks
 from jobyard.errors import Refused, YardFull
 from tests.support.yards import NOW_MS, OpenYard
-
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
 
 class Counting(Task):
@@ -49,7 +44,7 @@ class Failing(Task):
 
 
 @final
-class Told(Starter):
+class Told(OpenStarter):
     """Whoever began tasks."""
 
     def __init__(self) -> None:
@@ -178,7 +173,7 @@ def test_who_rests_is_told_at_the_end_of_the_next_turn() -> None:
 
 
 @final
-class Measuring(Starter):
+class Measuring(OpenStarter):
     """Looks how much more may be done at once when its task has ended."""
 
     def __init__(self, tasks: Tasks) -> None:

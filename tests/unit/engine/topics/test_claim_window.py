@@ -1,19 +1,12 @@
-import pytest
-
-from jobyard import build
 from jobyard.engine.jobs.queues import pause
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.claim_window import Bid, Claimant, join_cohort, leave_cohort
+from jobyard.engine.topics.claim_window import Bid, OpenClaimant, join_cohort, leave_cohort
 from jobyard.model.queue import Lease
 from tests.support.topics import Topic, config
 from tests.support.yards import recount
 
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
-
-class Share(Claimant):
+class Share(OpenClaimant):
     """Remembers what it was given, once."""
 
     def __init__(self) -> None:

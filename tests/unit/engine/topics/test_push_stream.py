@@ -1,16 +1,9 @@
-import pytest
-
-from jobyard import build
 from jobyard.engine.jobs.finish import bury
 from jobyard.engine.jobs.move import erase
 from jobyard.engine.topics import topic_queue
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import Topic, config
 from tests.support.yards import recount
-
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
 
 def test_a_stream_gets_what_is_ready_and_never_more_than_it_may_have() -> None:

@@ -4,13 +4,12 @@ from typing import final
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.jobs.tick import tick
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.protocols.http.call import Call, HttpRefused, Pending, TakenOver
+from jobyard.protocols.http.call import Call, HttpRefused, OpenPending, TakenOver
 from jobyard.protocols.http.door import (
     BODY_GRACE_MS,
     HEAD_MS_MAX,
@@ -22,10 +21,6 @@ from jobyard.protocols.http.routes import Area, Route, Routes
 from jobyard.protocols.http.session import LINGER_MS, STREAM_MAX
 from jobyard.protocols.session import Session
 from tests.support.bare_streams import Ear
-
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
 
 NOW_MS = 1_700_000_000_000
 PUT = b"PUT /hello/a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -42,7 +37,7 @@ class Plain(Area):
         return f"{refused.code}: {refused}".encode()
 
 
-class Later(Pending):
+class Later(OpenPending):
     """A call that is answered when the test says so."""
 
     def __init__(self, call: Call) -> None:

@@ -2,14 +2,13 @@
 
 import pytest
 
-from jobyard import build
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.protocols.http.door import HttpDoor, Stopwatch
 from jobyard.protocols.http.routes import Area, Routes
 from jobyard.protocols.http.session import STREAM_MAX, HttpSession
-from jobyard.protocols.http.websocket import MESSAGE_WEIGHT, SILENCE_MS, Talk, WebSocket
+from jobyard.protocols.http.websocket import MESSAGE_WEIGHT, SILENCE_MS, OpenTalk, WebSocket
 from jobyard.wire.http.websocket import (
     CLOSE_GOING_AWAY,
     CLOSE_NORMAL,
@@ -27,15 +26,11 @@ from jobyard.wire.http.websocket import (
 from tests.support.bare_streams import Ear
 from tests.support.http_text import ws_frame
 
-pytestmark = pytest.mark.skipif(
-    build.kind() != "plain", reason="interpreted classes cannot have compiled traits"
-)
-
 NOW_MS = 1_700_000_000_000
 MESSAGE_MAX = 1000
 
 
-class Parrot(Talk):
+class Parrot(OpenTalk):
     """Says again what it hears, and what else it was told to say."""
 
     def __init__(self) -> None:
