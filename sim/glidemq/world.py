@@ -268,7 +268,9 @@ class GlideWorld(BunWorld):
 
     def _hear(self) -> None:
         """Compare what RESP clients are told with what the model allows."""
-        self._finish_work()
+        has_recorded = self._has_appended()
+        # Jobs that are gone for everybody are freed beside commands: no refusal rests on that.
+        has_recorded = self._has_appended() if self._finish_work() else has_recorded
         model = self.glide
         acting = self._acting
         self._set_time()
@@ -286,23 +288,33 @@ class GlideWorld(BunWorld):
         for line, answer, _ in said:
             if line is not acting:
                 self._note_given(line, answer)
-        model.follow_old()
-        for line, answer, data in said:
-            self._answered(line, answer, data)
+        # What is sent ahead of another command in one piece looks at no job's age, and nobody waits
+        # then: if any found jobs too old, the last did.
+        finder = max(sum(line is acting for line, _, _ in said) - 1, 0)
+        for at, (line, answer, data) in enumerate(said):
+            if at == finder and line.asked and line.asked[0].kind != "active":
+                model.follow_old()
+            self._answered(line, answer, data, has_recorded=has_recorded)
         # A run that ended may have been of one that is too old to wait.
         model.follow_old()
         model.settle()
         for ask in self._waiting():
             model.check_waiting(ask)
 
-    def _finish_work(self) -> None:
-        """Let long commands come to the end of their work, and of their answers."""
-        self.boot.finish_tasks(self.now_ms())
+    def _has_appended(self) -> bool:
+        """Tell whether anything was recorded since the server began to act."""
+        return int(self.boot.journal.records_count) > self._records
+
+    def _finish_work(self) -> bool:
+        """Let long commands come to the end of their work, and of their answers; tell of any."""
+        has_any = self.boot.finish_tasks(self.now_ms())
         for line in self.resp_lines:
             if _is_at_work(line):
                 self.reach("long RESP command")
                 assert isinstance(line.session, GlidemqSession)
                 self.glide_boot.finish_work(line.session, self.now_ms())
+                has_any = True
+        return has_any
 
     def _note_given(self, line: RespLine, answer: Answer) -> None:
         """Note which jobs were given to those who waited in this turn."""
@@ -319,13 +331,12 @@ class GlideWorld(BunWorld):
             assert isinstance(fields[1], bytes)
             self.glide.just_given.add((queue, fields[1].decode()))
 
-    def _answered(self, line: RespLine, answer: Answer, data: bytes) -> None:
+    def _answered(self, line: RespLine, answer: Answer, data: bytes, *, has_recorded: bool) -> None:
         self.note(f"{line.number}> {data[:160]!r}")
         ask = line.answered()
         if ask is None:
             raise Violation("reply", f"client {line.number}: nobody asked for {answer!r}")
         batch = self.glide.answered(ask, answer)
-        has_recorded = int(self.boot.journal.records_count) > self._records
         if ask.kind == "refused" and self._is_alone and has_recorded:
             raise Violation("refusal", f"{ask} was refused and left a record")
         line.hand(data, batch)
