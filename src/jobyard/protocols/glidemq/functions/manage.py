@@ -176,12 +176,16 @@ def drain(call: Fcall) -> None:
         job_id = glide_add.id_bytes(job)
         erase(yard, job, now_ms)
         _drop_beside(yard, place, job_id, now_ms)
-        if queue.first_link is not None:
-            # It may have held up others of its key, for whom somebody waits.
-            offer(yard, queue, now_ms)
         return True
 
+    def serve(now_ms: i64) -> None:
+        # Those that went may have held up others of their key, for whom somebody waits. Not before:
+        # who waits would be given what is to go next.
+        if queue.first_link is not None:
+            offer(yard, queue, now_ms)
+
     treat = Treat(call.events, RosterGather(queue, waits), remove)
+    treat.then = serve
     units = (stream_length(queue) + scheduled_count(queue)) * CHANGE_UNITS
     begin(call.call, treat, lambda: _tell_done(call, queue, b"drained", treat), units)
 

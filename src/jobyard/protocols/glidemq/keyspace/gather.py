@@ -308,6 +308,8 @@ class Treat(Task):
         self._found = found
         self._deed: Callable[[Job, i64], bool] = deed
         self._is_found: bool = False
+        # What is to be done once all were treated, even if nobody is there to be told.
+        self.then: Callable[[i64], None] | None = None
         self.oldest_first: bool = False
         self.is_quiet: bool = True
         # How many are to be treated at most, of those that were found.
@@ -345,5 +347,7 @@ class Treat(Task):
                 self.count += 1
                 done += CHANGE_UNITS
         if not items or self.count >= self.most:
+            if self.then is not None:
+                self.then(now_ms)
             return min(done, most - 1)
         return done

@@ -130,6 +130,25 @@ def test_what_waits_is_drained(library: Library) -> None:
     assert ("drained", "2") in library.events()
 
 
+@pytest.mark.parametrize("is_long", [False, True])
+def test_nobody_who_waits_gets_a_job_that_is_being_drained(
+    library: Library, *, is_long: bool
+) -> None:
+    library.add(key="k", concurrency=2, delay=1000)
+    library.add(key="k", concurrency=2, lifo=1)
+    library.site.tick(1000)
+    library.promote()
+    other = library.site.connect()
+    asked = ("XREADGROUP", "GROUP", "workers", "w2", "BLOCK", 0, "STREAMS", library.key("stream"))
+    other.send(*asked, ">")
+    if is_long:
+        library.site.yard.tasks.first_units = library.site.yard.tasks.units_per_turn = 3
+    parts = ["stream", "scheduled", "events", "id", "lifo", "priority"]
+    assert library.call("drain", parts, 0, "workers") == 2
+    library.site.tick(0)
+    assert other.hear() == []
+
+
 def test_failed_jobs_are_retried(library: Library) -> None:
     first, second = fail_one(library), fail_one(library)
     parts = ["failed", "scheduled", "events", "id"]
