@@ -237,11 +237,18 @@ class GlideModel(GlideKeys):
         if not isinstance(answer, list) or len(answer) > ask.count:
             raise Violation("reply", f"{ask}: {answer!r}")
         shelf = STACK if ask.mode == b"lifo" else PROMOTED
-        if ask.mode == b"both" and not self.available(ask.queue, PROMOTED):
+        if ask.mode == b"both" and not self._comes_first(ask.queue, PROMOTED, answer):
             shelf = STACK
         if len(answer) < ask.count and len(self.available(ask.queue, shelf)) > len(answer):
             raise Violation("lease", f"{ask} got {answer} of {self.available(ask.queue, shelf)}")
         return max((self._given(ask, shelf, one).batch for one in answer), default=0)
+
+    def _comes_first(self, queue: str, shelf: int, given: list[Answer]) -> bool:
+        """Tell whether a worker is to have jobs of one shelf, not those it was given of others."""
+        ready = self.available(queue, shelf)
+        if all(self.came_late(job) for job in ready):
+            return any(job.id.encode() in given for job in ready)
+        return True
 
     def _active(self, ask: Ask, answer: Answer) -> int:
         job = self.find(ask.queue, ask.id)
@@ -327,7 +334,7 @@ class GlideModel(GlideKeys):
         given = self.find(ask.queue, str(answer[2], "utf-8"))  # type: ignore[arg-type]
         if given is not None and given.state == READY:
             # Those who waited were served first, perhaps with all there was on a shelf before it.
-            shelf = given.shelf if self._goes_to_other_all(ask.queue, shelf) else shelf
+            shelf = given.shelf if self._is_passed_over(ask.queue, shelf) else shelf
         job = self._given(ask, shelf, answer[2])
         entry = b"" if shelf != STREAM else job.entry().encode()
         if answer[3] != entry or (answer[0] == b"NEXT_REVOKED") != job.is_revoked:
@@ -339,8 +346,9 @@ class GlideModel(GlideKeys):
     def _goes_to_other(self, job: GlideJob) -> bool:
         return (job.queue, job.id) in self.just_given
 
-    def _goes_to_other_all(self, queue: str, shelf: int) -> bool:
-        return all(self._goes_to_other(job) for job in self.available(queue, shelf))
+    def _is_passed_over(self, queue: str, shelf: int) -> bool:
+        ready = self.available(queue, shelf)
+        return all(self._goes_to_other(job) or self.came_late(job) for job in ready)
 
     def _fail(self, ask: Ask, answer: Answer) -> int:
         job = self.find(ask.queue, ask.id)

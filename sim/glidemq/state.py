@@ -61,6 +61,8 @@ class GlideState:
         self.just_given: set[tuple[str, str]] = set()
         # Queues of jobs that were scheduled, and found too old in this turn.
         self.just_laid: list[str] = []
+        # By queue: keys of jobs that were found too old in this turn.
+        self._lanes_laid: set[tuple[str, str]] = set()
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -120,6 +122,13 @@ class GlideState:
     def came_up(self, job: GlideJob) -> bool:
         """Tell whether others of its key let a job come to its shelf in this turn."""
         return bool(job.wish.lane) and job.number not in self._stood
+
+    def came_late(self, job: GlideJob) -> bool:
+        """Tell whether a job may have come to its shelf after a worker had looked there in vain.
+
+        Another of its key was found too old on a shelf that was looked at later.
+        """
+        return self.came_up(job) and (job.queue, job.wish.lane) in self._lanes_laid
 
     def is_parked(self, job: GlideJob) -> bool:
         """Tell whether a ready job waits for others of its key, of whom none may start."""
@@ -302,6 +311,7 @@ class GlideState:
     def follow_old(self) -> None:
         """Let jobs be dead that outlived their time and were found so by somebody."""
         self.just_laid = []
+        self._lanes_laid.clear()
         for job in self.jobs.values():
             if job.state not in {READY, DELAYED} or not job.is_old(self.now):
                 continue
@@ -311,6 +321,7 @@ class GlideState:
                     self.come_due(job)
                 if job.is_scheduled():
                     self.just_laid.append(job.queue)
+                self._lanes_laid.add((job.queue, job.wish.lane))
                 self.lay(job, b"expired")
 
     def _unstage(self, job: GlideJob) -> None:

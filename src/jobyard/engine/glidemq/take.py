@@ -40,18 +40,35 @@ def take_list(
     return _take(yard, queue, shelf, consumer, count, now_ms)
 
 
+def take_lists(yard: Yard, queue: Queue, count: i64, now_ms: i64) -> list[Lease]:
+    """Lease up to `count` jobs that were promoted; if there are none, of the last that came."""
+    while True:
+        dead_count = queue.dead.live_count
+        leases = _take(yard, queue, PROMOTED, "", count, now_ms)
+        if not leases:
+            leases = _take(yard, queue, STACK, "", count, now_ms)
+        if leases or queue.dead.live_count == dead_count:
+            return leases
+
+
 def take_next(yard: Yard, queue: Queue, consumer: str, now_ms: i64) -> Lease | None:
     """Lease the job a worker runs next: one with a priority, else the last, else the first."""
     tables = tables_of(yard)
     rules = queue.rules
-    if rules is not None and rules.shelves is not None:
-        terms = tables.terms("", is_list=True)
-        for shelf in (PROMOTED, STACK):
+    if rules is None or rules.shelves is None:
+        terms = tables.terms(consumer, is_list=False)
+        return take_from(yard, queue, STREAM, tables.book, terms, now_ms)
+    while True:
+        dead_count = queue.dead.live_count
+        for shelf in (PROMOTED, STACK, STREAM):
+            is_list = shelf != STREAM
+            terms = tables.terms("" if is_list else consumer, is_list=is_list)
             lease = take_from(yard, queue, shelf, tables.book, terms, now_ms)
             if lease is not None:
                 return lease
-    terms = tables.terms(consumer, is_list=False)
-    return take_from(yard, queue, STREAM, tables.book, terms, now_ms)
+        if queue.dead.live_count == dead_count:
+            return None
+        # One that outlived its time may have held up another of its key, on a shelf before its own.
 
 
 def _take(

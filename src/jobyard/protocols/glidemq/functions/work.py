@@ -117,9 +117,7 @@ def pop_lists(call: Fcall) -> None:
     queue = call.known_queue(0, key_parts.PRIORITY)
     leases: list[Lease] = []
     if queue is not None:
-        leases = glide_take.take_list(call.yard, queue, PROMOTED, count, call.now_ms)
-        if not leases:
-            leases = glide_take.take_list(call.yard, queue, STACK, count, call.now_ms)
+        leases = glide_take.take_lists(call.yard, queue, count, call.now_ms)
     _answer_ids(call, leases)
 
 

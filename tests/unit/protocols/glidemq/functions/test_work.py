@@ -349,3 +349,22 @@ def test_what_cannot_be_meant_is_refused(
     library: Library, name: str, parts: list[str], given: list[object]
 ) -> None:
     assert library.refused(name, parts, *given)
+
+
+def test_a_worker_gets_the_next_of_a_key_whose_first_is_found_too_old(library: Library) -> None:
+    library.add(key="k", ttl=100)
+    [(job_id, entry)] = library.read()
+    library.call("deferActive", ["stream", f"job:{job_id}"], job_id, entry, "workers")
+    library.add(key="k", lifo=1)
+    library.site.now_ms += 200
+    assert library.next("none", "1-1")[:4] == [b"NEXT_HASH", b"none", b"2", b""]
+    assert library.state("1") == "failed"
+
+
+def test_the_lists_give_the_next_of_a_key_whose_first_is_found_too_old(library: Library) -> None:
+    library.add(key="k", ttl=100, lifo=1)
+    library.add(key="k", priority=1)
+    library.promote()
+    library.site.now_ms += 200
+    assert library.call("popLists", ["priority", "lifo"], 3) == [b"2"]
+    assert library.state("1") == "failed"
