@@ -3,18 +3,20 @@
 #   BUILD=plain|compiled   which build `serve`, `sim` and `bench` run on (default: compiled)
 #   ARGS="..."             passed on to the program a target runs
 #   SEED=n, SEEDS=n        for `sim`: the one seed to replay, or how many fresh ones
+#   N=n, SEED=n            for `mutants`: how many, and the seed that draws their places
 #   PYTHON=...             the interpreter .venv is made with (3.11 or newer)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
-.PHONY: bench clean
+.PHONY: mutants bench clean
 
 BIN := .venv/bin
 # The small environment, or the whole one where that is there already.
 SERVING := $(if $(wildcard .venv/ready),.venv/ready,.venv/serving)
 BUILD ?= compiled
 SEEDS ?= 2000
+N ?= 50
 ARGS ?=
 REQUIRE_COMPILED ?=
 
@@ -83,6 +85,9 @@ fmt: .venv/ready ## format the code and mend what can be mended mechanically
 
 sim: .venv/ready compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+mutants: .venv/ready ## plant N=50 mistakes in engine and journal, one at a time, and tell who notices; SEED=n repeats
+	$(PLAIN) $(BIN)/python -m tools.mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: .venv/ready compile originals ## measure, against the originals where they are installed
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
