@@ -9,13 +9,13 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from bench.doors import ANSWER_S_MAX, BUNDLE, HEAD, Doors
+from bench.heavy_leftovers import LEFTOVERS
+from bench.heavy_row import Act, Heavy
 from bench.load import BenchError
 from bench.resp import Resp
 
@@ -52,18 +52,6 @@ PIPELINE: Final = 2000
 # Questions in whose time what was made for a connection that hung up is freed.
 AFTER_LEAVING: Final = 200
 _STREAM: Final = "glide:{q}:stream"
-
-
-Act = Callable[[Doors], object]
-
-
-@dataclass(frozen=True)
-class Heavy:
-    """One command."""
-
-    name: str
-    prepare: Act
-    act: Act
 
 
 def _jobs(**fields: object) -> Act:
@@ -592,4 +580,5 @@ HEAVY: Final = (
     Heavy("LRANGE", _keep("RPUSH", _LIST, 1), lambda doors: doors.resp("LRANGE", _LIST, "0", "-1")),
     Heavy("HGETALL", _keep("HSET", _HASH, 2), lambda doors: doors.resp("HGETALL", _HASH)),
     Heavy("SMEMBERS", _keep("SADD", _SET, 1), lambda doors: doors.resp("SMEMBERS", _SET)),
+    *LEFTOVERS,
 )

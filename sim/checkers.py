@@ -366,7 +366,7 @@ def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None
             # One for which something is set has its old number again, which it had lost here.
             found[int(queue.segment)] -= int(queue_bytes(queue))
     for place, entry in journal.entries.items():
-        if entry.is_gone and place not in yard.journal.entries:
+        if entry.is_gone and not yard.journal.entries.has(place):
             # Compaction knows already that nothing older is left for it to contradict.
             found[int(entry.segment)] -= int(entry_bytes(entry))
     _pass_over_keys(yard, fresh, counted, found)
@@ -381,12 +381,12 @@ def _pass_over_keys(
     """Count keys of writes only where both yards know them: no record says that one is gone."""
     for here, there, books in ((yard, fresh, counted), (fresh, yard, found)):
         for place, entry in here.journal.entries.items():
-            if entry.kind == WRITE and place not in there.journal.entries:
+            if entry.kind == WRITE and not there.journal.entries.has(place):
                 books[int(entry.segment)] -= int(entry_bytes(entry))
         for number, log in here.log_numbers.items():
             other = there.log_numbers.get(number)
             for name, key in log.keys.items():
-                if key.segment != 0 and (other is None or name not in other.keys):
+                if key.segment != 0 and (other is None or other.keys.get(name) is None):
                     books[int(key.segment)] -= int(key.weight)
 
 

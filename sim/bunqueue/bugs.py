@@ -66,9 +66,12 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.finish",
-                "    if yard.names.dependents:\n        flows.settle(yard, job, result, now_ms)\n",
                 (
-                    "    if yard.names.dependents:\n        yard.journal.seal_batch()\n"
+                    "    if yard.names.dependents.count > 0:\n"
+                    "        flows.settle(yard, job, result, now_ms)\n"
+                ),
+                (
+                    "    if yard.names.dependents.count > 0:\n        yard.journal.seal_batch()\n"
                     "        flows.settle(yard, job, result, now_ms)\n"
                 ),
             ),

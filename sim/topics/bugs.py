@@ -41,7 +41,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.recovery.log_replay",
-                "        log.keys[rows.key] = key\n",
+                "        log.keys.put(rows.key, key)\n",
                 "        ledger.forget_key(key)\n",
             ),
         ),
@@ -52,7 +52,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.topics.topic_setup",
-                "        journal.set_entry(WRITE, _write_key(queue, key), out.getvalue())\n",
+                "        journal.set_entry(WRITE, _write_key(queue.number, key), out.getvalue())\n",
                 "        assert out.getvalue()\n",
             ),
         ),

@@ -104,7 +104,9 @@ def recount_glide_names(yard: Yard, jobs: list[Job]) -> None:
     assert dict(yard.names.glide.items()) == named
     for queue in yard.queues.values():
         chosen = {int(seq_of(name)) for job, name in own if job.queue is queue} - {0}
-        assert (queue.chosen or set()) == chosen
+        held = queue.chosen.items() if queue.chosen is not None else []
+        assert {seq for seq, _ in held} == chosen
+        assert queue.chosen is None or held
 
 
 def _result_held(job: Job) -> int:

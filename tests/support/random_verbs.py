@@ -139,7 +139,7 @@ class RandomVerbs:
     def _enter(self, name: str, extra: Extra | None) -> Job:
         draw = self.random
         queue = self.site.queue(name)
-        if extra is not None and extra.unique_key in (queue.keys or {}):
+        if extra is not None and queue.keys is not None and queue.keys.has(extra.unique_key):
             extra.unique_key = ""
         wish = Wish(BUNQUEUE, draw.choice((MSGPACK, JSON)), self._body())
         wish.rank = draw.randrange(-3, 3)

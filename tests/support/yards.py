@@ -278,7 +278,7 @@ def _queue_facts(name: str, queue: Queue) -> Snapshot:
         found[f"buried {name}"] = tuple(buried(queue))
     if queue.done.live_count > 0:
         found[f"done {name}"] = tuple(resting(queue.done))
-    if queue.keys:
+    if queue.keys is not None and queue.keys.count > 0:
         owners = sorted(queue.keys.items())
         found[f"keys {name}"] = tuple((key, int(job.id)) for key, job in owners)
     if queue.rules is not None and is_ruled(queue.rules):
@@ -520,7 +520,7 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
             assert extra.expiry is None
             continue
         keys = job.queue.keys
-        assert not extra.unique_key or (keys is not None and extra.unique_key in keys)
+        assert not extra.unique_key or (keys is not None and keys.has(extra.unique_key))
         for member in extra.members or ():
             if member.state == OPEN:
                 waiting.setdefault(int(member.child_id), []).append(int(job.id))

@@ -43,6 +43,7 @@ from jobyard.journal.space.survivors import Saved
 from jobyard.journal.storage import Storage, read_around
 from jobyard.journal.unsummed import Unsummed
 from jobyard.model.details import place_result, size_of
+from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.limits import INLINE_BODY_MAX
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Batches(Outgoing):
         # Jobs whose results were read back to be written again; these are in memory meanwhile.
         self.warmed: list[Job] = []
         self.ledger = Ledger()
-        self.entries: dict[tuple[int, bytes], Entry] = {}
+        self.entries: ShardedDict[tuple[int, bytes], Entry] = ShardedDict()
         self.segments: dict[int, Segment] = self.ledger.segments
         self.next_segment: i64 = 1
         self.next_queue: i64 = 1

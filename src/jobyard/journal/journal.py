@@ -290,7 +290,7 @@ class Journal(Batches):
         entry = self.entries.get((kind, key))
         if entry is None:
             entry = Entry(kind, key)
-            self.entries[kind, key] = entry
+            self.entries.put((kind, key), entry)
         self._append_entry(entry, value, is_gone=False)
 
     def drop_entry(self, kind: i64, key: bytes) -> None:
@@ -319,7 +319,7 @@ class Journal(Batches):
     def forget_entry(self, entry: Entry) -> None:
         """Forget an entry of which no older value can be found any more."""
         self.ledger.forget_entry(entry)
-        del self.entries[entry.kind, entry.key]
+        self.entries.remove((entry.kind, entry.key))
 
     def append_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
         """Append what was written to a log, all of it or nothing; `admit` has made the room."""

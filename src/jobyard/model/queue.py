@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobyard.model.glidemq.subscriptions import Audience
     from jobyard.model.index.jobs_by_seq import Roster
     from jobyard.model.index.minute_counter import Meters
+    from jobyard.model.index.sharded_dict import ShardedDict
     from jobyard.model.job import Job
     from jobyard.model.throttle.settings import Rules
     from jobyard.model.topic.config import TopicConfig
@@ -201,10 +202,10 @@ class Queue(Item):
         # Jobs by seq, made by the first listing and kept from then on; None before.
         self.roster: Roster | None = None
         # The jobs that keep others with the same key out; None until the first such job.
-        self.keys: dict[str, Job] | None = None
+        self.keys: ShardedDict[str, Job] | None = None
         # Seqs that no job gets: they are ids that clients of glide-mq chose. None where there are
         # none of these.
-        self.chosen: set[int] | None = None
+        self.chosen: ShardedDict[int, Job] | None = None
         # The alarm of its jobs at rest; None until the first of them that does not stay for ever.
         self.sweep: Item | None = None
         # Its configuration as a topic; None where nobody configured it.

@@ -233,7 +233,7 @@ def test_a_child_that_is_tied_twice_is_waited_for_once(door: str) -> None:
     doors.check()
     doors.bean.ask(f"delete {doors.bean.reserve()[0]}")
     assert doors.bun.state(parent) == "waiting"
-    assert doors.yard.names.dependents == {}
+    assert doors.yard.names.dependents.count == 0
 
 
 # -- one line of the dead, one batch of acks ---------------------------------------------------

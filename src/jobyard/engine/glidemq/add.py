@@ -212,10 +212,10 @@ def check(yard: Yard, queue: Queue, adding: Adding) -> None:
 def free_seq(queue: Queue, seq: i64, taken: set[int] | None) -> i64:
     """Return the first seq from `seq` on that is no chosen id of another job, and not taken."""
     chosen = queue.chosen
-    if not chosen and not taken:
+    if chosen is None and not taken:
         return seq
     last: i64 = seq + _TRIES
-    while (chosen and int(seq) in chosen) or (taken and int(seq) in taken):
+    while (chosen is not None and chosen.has(int(seq))) or (taken and int(seq) in taken):
         seq += 1
         if seq == last:
             raise IdExhausted

@@ -280,7 +280,7 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
         event.is_final = True
         event.is_dead = True
         yard.bus.tell(event)
-    if yard.names.dependents:
+    if yard.names.dependents.count > 0:
         flows.fail(yard, job, "revoked", now_ms)
     if job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)

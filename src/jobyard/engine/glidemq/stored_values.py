@@ -545,7 +545,7 @@ def load_side(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
             key = yard.side.make(name, _KINDS[tag])
             key.is_noted = True
         _load_element(key, tag, element[1:], entry.value)
-    for key in list(yard.side.keys.values()):
+    for key in yard.side.keys.values():
         _settle(yard, key)
         end_ms = ends.get(key.name)
         if end_ms is not None:

@@ -46,7 +46,7 @@ def is_spent(job: Job, config: TopicConfig) -> bool:
 def may_send(yard: Yard, job: Job) -> bool:
     """Tell whether a job may become a letter: there is a log, or could be, and nobody waits."""
     config = job.queue.config
-    if config is None or config.dead_letter is None or int(job.id) in yard.names.dependents:
+    if config is None or config.dead_letter is None or yard.names.dependents.has(int(job.id)):
         return False
     return config.dead_letter in yard.logs or config.dead_letter not in yard.queues
 

@@ -95,7 +95,7 @@ def held(yard: Yard, job_id: i64, book: Book) -> Job:
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
     """End the run of a held job well, without a result."""
-    is_told = yard.bus.is_on or yard.names.dependents or yard.waits.by_id
+    is_told = yard.bus.is_on or yard.names.dependents.count > 0 or yard.waits.by_id
     if is_told or counts_attempts(job.family):
         complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
         return
@@ -120,7 +120,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         started_ms = lease.started_ms
     if is_kept and yard.journal.is_on:
         end.news = _done_news(yard, job, started_ms, result, codec)
-    if yard.names.dependents:
+    if yard.names.dependents.count > 0:
         flows.make_room(yard, job, len(result))
     after = None
     if job.extra is not None:
@@ -133,7 +133,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
         schedule.put_successor(yard, job.queue, after, now_ms)
     if is_kept and not yard.journal.is_on:
         _keep_in_memory(yard, job, started_ms, result, codec)
-    if yard.names.dependents:
+    if yard.names.dependents.count > 0:
         flows.settle(yard, job, result, now_ms)
     yard.waits.ended(job, result)
     if is_kept and job.queue.done.live_count > DONE_KEPT_MAX:
@@ -333,11 +333,11 @@ def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms
 
 def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> None:
     is_last = end.state in (DEAD, GONE)
-    if is_last and yard.names.dependents:
+    if is_last and yard.names.dependents.count > 0:
         flows.make_room(yard, job, len(error))
     _end(yard, job, end, now_ms, waited=end.why != STALLED)
     if is_last:
-        if yard.names.dependents:
+        if yard.names.dependents.count > 0:
             flows.fail(yard, job, error, now_ms)
         if job.state == DEAD and traits(job.family) & DEAD_PERISH:
             trim_dead(yard, job.queue, 1, now_ms)

@@ -241,7 +241,7 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
     wishes = flow.wishes() if has_topics else []
     reserve_all(yard, different, queues, wishes, flow.room_in(queues, different), now_ms)
     first_id: i64 = yard.journal.next_id
-    dependents = yard.names.dependents
+    names = yard.names
     ahead = flow.ahead
     if ahead is not None:
         ahead.rewind()
@@ -253,7 +253,7 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
         at = flow.number(job, at, first_id)
         enter_made(yard, job, b"", now_ms, ahead, first_id)
         if flow.waiting[each]:
-            dependents[int(job.id)] = flow.waiting[each]
+            names.wait_first(job.id, flow.waiting[each])
     assert yard.journal.next_id == first_id + len(jobs)
     flow.take_names()
     if yard.bus.is_on:

@@ -97,7 +97,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     """
     journal = yard.journal
     dependents = yard.names.dependents
-    if not journal.is_on or int(child.id) not in dependents:
+    if not journal.is_on or not dependents.has(int(child.id)):
         return
     if value_size > VALUE_SIZE_FULL and not journal.has_room_aside(
         2 * value_size, journal.segment_size // 2
@@ -113,7 +113,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
         one = doomed
         doomed = None
         size: i64 = 0
-        for parent in dependents.get(int(one.id), ()):
+        for parent in dependents.get(int(one.id)) or ():
             member = member_of(parent, one.id)
             if member is None:
                 continue
@@ -200,7 +200,7 @@ def _size(job: Job) -> i64:
 def settle(yard: Yard, child: Job, value: bytes, now_ms: i64) -> None:
     """Note for all who wait for a job that it is done."""
     freed: list[Queue] = []
-    for parent in list(yard.names.dependents.get(int(child.id), ())):
+    for parent in list(yard.names.dependents.get(int(child.id)) or ()):
         member = member_of(parent, child.id)
         if member is not None:
             change(yard, parent, member, SETTLED, value, freed, now_ms)
@@ -215,7 +215,7 @@ def fail(yard: Yard, child: Job, error: str, now_ms: i64) -> None:
     at = 0
     # Not by recursion: a chain of parents may be longer than the stack is deep.
     while at < len(failed):
-        for parent in list(yard.names.dependents.get(int(failed[at].id), ())):
+        for parent in list(yard.names.dependents.get(int(failed[at].id)) or ()):
             why = blame(yard, parent, failed[at], errors[at], freed, now_ms)
             if why:
                 failed.append(parent)
@@ -404,7 +404,7 @@ def _waits_for(parent: Job, child_id: i64, label: str) -> bool:
 
 def inherit(yard: Yard, old_id: i64, job: Job) -> None:
     """Let those who wait for a job that failed and is gone wait for its successor."""
-    for parent in list(yard.names.dependents.get(int(old_id), ())):
+    for parent in list(yard.names.dependents.get(int(old_id)) or ()):
         member = member_of(parent, old_id)
         if member is None:
             continue
@@ -433,7 +433,7 @@ def look_again(yard: Yard, job: Job, now_ms: i64) -> None:
         if child is not None and child.state == DONE:
             value = yard.bodies.fetch_result(child) or b""
             change(yard, job, member, SETTLED, value, freed, now_ms)
-        elif job not in names.dependents.get(int(member.child_id), ()):
+        elif job not in (names.dependents.get(int(member.child_id)) or ()):
             names.wait_for(job, member.child_id)
     if job.state == BLOCKED and extra.open_count() == 0:
         _unblock(yard, job, b"", freed, now_ms)

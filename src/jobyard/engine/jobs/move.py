@@ -233,7 +233,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
         event.is_final = True
         event.is_dead = True
         yard.bus.tell(event)
-    if yard.names.dependents:
+    if yard.names.dependents.count > 0:
         flows.fail(yard, job, error, now_ms)
     serve_lane(yard, job, now_ms)
 
@@ -278,10 +278,10 @@ def erase(yard: Yard, job: Job, now_ms: i64) -> None:
     Who waits is not served with what it held up: others may have to go with it.
     """
     is_unfinished = job.state not in (DEAD, DONE)
-    if is_unfinished and yard.names.dependents:
+    if is_unfinished and yard.names.dependents.count > 0:
         flows.make_room(yard, job, 64)
     let_go(yard, job, now_ms)
-    if is_unfinished and yard.names.dependents:
+    if is_unfinished and yard.names.dependents.count > 0:
         flows.fail(yard, job, "removed", now_ms)
 
 

@@ -17,6 +17,7 @@ from jobyard.engine.jobs.clearing import REMOVAL_UNITS
 from jobyard.engine.jobs.lease_events import hold_tidings, send_tidings
 from jobyard.engine.jobs.listing import ALL_STATES, FEW, jobs_in
 from jobyard.engine.jobs.move import erase
+from jobyard.engine.state.names import Names
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.format.record import REMOVED
@@ -33,6 +34,8 @@ from jobyard.model.throttle.settings import Rules
 
 # Above every id.
 _ALL: Final = 1 << 62
+# Jobs that are waited for, which are looked at for one unit of work.
+_AWAITED_PER_UNIT: Final = 16
 # Entries of a roster that are forgotten for one unit of work.
 _UNLOADED_PER_UNIT: Final = 64
 
@@ -45,18 +48,18 @@ class Obliteration(Task):
         super().__init__()
         self._yard = yard
         self._queue = queue
-        self._entwined: list[Job] | None = None
+        # Which part of those that are waited for is looked at next, and how many there had been
+        # when the first part was.
+        self._part: i64 = 0
+        self._awaited_count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Remove some of those whose end matters to others; then all the rest at once."""
-        entwined = self._entwined
-        if entwined is None:
-            entwined = entwined_jobs(self._yard, self._queue)
         yard = self._yard
         queue = self._queue
         hold_tidings(yard)
         try:
-            is_through = self._remove(entwined, most, now_ms)
+            is_through = self._remove(_ALL if self._is_small() else most, now_ms)
             if is_through and queue.jobs_count() * REMOVAL_UNITS <= yard.tasks.units_per_turn:
                 for job in reversed(jobs_in(queue, ALL_STATES)):
                     if job.state != GONE:
@@ -67,32 +70,61 @@ class Obliteration(Task):
             send_tidings(yard, now_ms)
         return 0 if is_through else most
 
-    def _remove(self, entwined: list[Job], most: i64, now_ms: i64) -> bool:
-        """Remove some whose end matters to others; True if there are no more of them."""
-        is_few = self._entwined is None and len(entwined) <= FEW
+    def _is_small(self) -> bool:
+        """Tell whether those whose end matters to others can all be removed in one turn."""
+        queue = self._queue
+        awaited = self._yard.names.dependents.count
+        found = len(queue.blocked.items) + len(queue.leased.items)
+        found += min(awaited, queue.jobs_count()) + awaited // _AWAITED_PER_UNIT
+        return found <= FEW
+
+    def _remove(self, most: i64, now_ms: i64) -> bool:
+        """Remove some whose end matters to others; True if there are no more of them.
+
+        Those that wait for others go first: nobody needs to tell them of the others' end.
+        """
+        queue = self._queue
+        names = self._yard.names
         done: i64 = 0
-        while entwined and (is_few or done < most):
-            job = entwined.pop()
-            if job.state != GONE and job.id >= job.queue.gone_before:
-                erase(self._yard, job, now_ms)
-            done += REMOVAL_UNITS
-        # Others may have come while many went, so these are looked for once more.
-        self._entwined = entwined or None
-        return is_few
+        while done < most:
+            if queue.blocked.items:
+                done += self._erase(queue.blocked.items[-1], now_ms)
+            elif queue.leased.items:
+                done += self._erase(queue.leased.items[-1], now_ms)
+            elif self._part < names.dependents.parts_count():
+                if self._part == 0:
+                    self._awaited_count = names.awaited_count
+                done += self._remove_awaited(names.dependents.keys_in(self._part), now_ms)
+                self._part += 1
+            elif names.awaited_count == self._awaited_count:
+                return True
+            else:
+                done += self._remove_later(names, now_ms)
+        return False
 
+    def _remove_later(self, names: Names, now_ms: i64) -> i64:
+        """Remove those that others began to wait for while the parts were looked at."""
+        late = names.awaited_count - self._awaited_count
+        if late > len(names.lately_awaited):
+            self._part = 0
+            return 1
+        self._awaited_count = names.awaited_count
+        return self._remove_awaited(list(names.lately_awaited)[-late:], now_ms)
 
-def entwined_jobs(yard: Yard, queue: Queue) -> list[Job]:
-    """Return the jobs of a queue whose end matters to others, those that wait for others last."""
-    found: list[Job] = []
-    for child_id in yard.names.dependents:
-        child = yard.jobs.get(child_id)
-        if child is not None and child.queue is queue:
-            found.append(child)
-    for items in (queue.leased.items, queue.blocked.items):
-        for item in items:
-            assert isinstance(item, Job)
-            found.append(item)
-    return found
+    def _remove_awaited(self, child_ids: list[int], now_ms: i64) -> i64:
+        """Remove jobs of the queue that others wait for; return the units of work."""
+        done: i64 = 1 + len(child_ids) // _AWAITED_PER_UNIT
+        for child_id in child_ids:
+            child = self._yard.jobs.get(child_id)
+            if child is not None and child.queue is self._queue:
+                done += self._erase(child, now_ms)
+        return done
+
+    def _erase(self, item: Item, now_ms: i64) -> i64:
+        assert isinstance(item, Job)
+        if item.state != GONE and item.id >= item.queue.gone_before:
+            erase(self._yard, item, now_ms)
+        return REMOVAL_UNITS
 
 
 def condemn(yard: Yard, queue: Queue) -> None:
@@ -286,6 +318,6 @@ def free_condemned(yard: Yard, jobs: list[Job], now_ms: i64) -> None:
         journal.append_gone(job, REMOVED, now_ms)
     for job in jobs:
         journal.history.tell_until(job.queue.number, journal.next_record())
-    for entry in list(journal.entries.values()):
+    for entry in journal.entries.values():
         if entry.kind == CONDEMNED:
             journal.drop_entry(CONDEMNED, entry.key)

@@ -276,7 +276,7 @@ def _oldest(yard: Yard, roster: Roster, too_many: i64, too_long: i64) -> list[Jo
             return victims
         for job in jobs:
             seq = job.key
-            if job.state == LEASED or int(job.id) in yard.names.dependents:
+            if job.state == LEASED or yard.names.dependents.has(int(job.id)):
                 continue
             victims.append(job)
             too_many -= 1
@@ -393,11 +393,11 @@ def free_seqs(queue: Queue, count: i64) -> i64:
     """Return the first of so many next seqs in a row of which none is an id that was chosen."""
     first = queue.next_seq
     chosen = queue.chosen
-    if not chosen:
+    if chosen is None:
         return first
     seq = first
     while seq < first + count:
-        if int(seq) in chosen:
+        if chosen.has(int(seq)):
             first = seq + 1
         seq += 1
     return first

@@ -165,10 +165,10 @@ def commit(yard: Yard, queue: Queue, wish: Wish, links: Links | None, now_ms: i6
 
 def _awaited_namesake(yard: Yard, extra: Extra) -> i64:
     """Return the id of the job with the same name for which others wait, or 0."""
-    if not extra.custom_id or not yard.names.dependents:
+    if not extra.custom_id or yard.names.dependents.count == 0:
         return 0
     same = yard.names.named(extra.custom_id)
-    return same.id if same is not None and int(same.id) in yard.names.dependents else 0
+    return same.id if same is not None and yard.names.dependents.has(int(same.id)) else 0
 
 
 def _stand_in(

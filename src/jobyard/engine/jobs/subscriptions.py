@@ -1,17 +1,11 @@
 """The verbs of subscriptions: who reads all jobs of a queue, what they were given, what is over.
 
 A subscription takes no job away and keeps none from being taken; a job that is taken, done or
-removed elsewhere is gone for it too. What is remembered of one, as entries of kind AUDIENCE:
-
-    <queue> 0 g <name>              up to which stamp everything is over for it
-    <queue> 0 d <stamp> <name>      an entry above that is over all the same
-    <queue> 0 r <job id> <name>     a job it is to get again: when, and how often it stalled
-
-To whom an entry was given is not: as leases do, deliveries end with a restart, and what was not
+removed elsewhere is gone for it too. The journal remembers what is over and what is to come again,
+not to whom an entry was given: as leases do, deliveries end with a restart, and what was not
 acknowledged is given anew. Who had it may still acknowledge it until somebody has it again.
 """
 
-import struct
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -19,10 +13,23 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.deliveries import DeliveryWalk, Freeing, Sweeping
 from jobyard.engine.jobs.listing import jobs_in
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
+from jobyard.engine.jobs.subscription_entries import (
+    DONE,
+    FLOOR,
+    REPEAT,
+    LeftEntries,
+    StaleEntries,
+    drop,
+    drop_floor,
+    floor_of,
+    is_of,
+    note_done,
+    note_floor,
+    note_repeat,
+    repeat_facts,
+)
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard, abs_stamp
-from jobyard.errors import YardFull
-from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.model.entry import AUDIENCE, Entry
 from jobyard.model.family import LOCK_DURATION, traits
 from jobyard.model.glidemq.stored_values import StreamReader
@@ -44,6 +51,8 @@ _STANDING: Final = frozenset((READY, LEASED))
 _FORGOTTEN_AT_ONCE: Final = 256
 # Entries that are looked at in one go.
 _LOOKED_AT: Final = 256
+# Repeats that become due in one go; the others do in the turns that follow.
+_DUE_AT_ONCE: Final = 500
 # What it takes to give an entry again, in units of work.
 GIVE_UNITS: Final = 10
 
@@ -121,7 +130,9 @@ def let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
 def subscribe(yard: Yard, queue: Queue, name: bytes, cursor: i64) -> Subscription:
     """Let all jobs behind a stamp be read under a name nobody has."""
     subscription = Subscription(name, cursor)
-    _note_floor(yard, queue, subscription, is_needed=True)
+    subscription.birth = yard.journal.next_record()
+    subscription.epoch = subscription.birth
+    note_floor(yard, queue, subscription, is_needed=True)
     audience_of(queue).subscriptions[name] = subscription
     return subscription
 
@@ -131,37 +142,33 @@ def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -
     subscription.cursor = cursor
     first = subscription.first_pending()
     subscription.floor = cursor if first == 0 else min(cursor, first - 1)
-    _drop_done(yard, queue, subscription)
-    _note_floor(yard, queue, subscription, is_needed=True)
+    left = LeftEntries(yard, queue, subscription)
+    subscription.epoch = yard.journal.next_record()
+    note_floor(yard, queue, subscription, is_needed=True)
+    yard.tasks.begin(left, None, yard.now_ms)
     audience_of(queue).wake()
 
 
 def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
     """End a subscription, with all it remembers."""
     audience = audience_of(queue)
-    _drop_done(yard, queue, subscription)
-    for one in subscription.repeats.values_from(0, subscription.repeats.count):
-        assert isinstance(one, Repeat)
-        _forget(yard, queue, one)
-    yard.journal.drop_entry(AUDIENCE, _floor_key(queue, subscription))
+    drop_floor(yard, queue, subscription)
     del audience.subscriptions[subscription.name]
-    if subscription.pending.count > 0:
-        yard.tasks.follow(Freeing(subscription.pending))
-        # Who still goes through it finds nothing.
-        subscription.pending = SortedBlocks()
-        subscription.held = {}
+    subscription.is_over = True
+    left = LeftEntries(yard, queue, subscription)
+    left.add_repeats(audience, subscription)
+    yard.tasks.begin(left, None, yard.now_ms)
+    for table in (subscription.pending, subscription.ready, subscription.again):
+        if table.count > 0:
+            yard.tasks.follow(Freeing(table))
+    # Who still goes through them finds nothing.
+    subscription.pending = SortedBlocks()
+    subscription.ready = SortedBlocks()
+    subscription.again = SortedBlocks()
+    subscription.held = {}
     # Who waits is told that there is nothing to wait for.
     audience.wake()
     let_go(yard, queue, audience)
-
-
-def _drop_done(yard: Yard, queue: Queue, subscription: Subscription) -> None:
-    """Remember nothing any more that is over above the floor."""
-    done = subscription.done
-    subscription.done = SortedBlocks()
-    for stamp in done.values_from(0, done.count):
-        assert isinstance(stamp, int)
-        _drop(yard, queue, b"d", stamp, subscription)
 
 
 def is_subscribed(queue: Queue) -> bool:
@@ -328,12 +335,12 @@ def _raise_floor(yard: Yard, queue: Queue, subscription: Subscription, over: lis
     floor = subscription.cursor if first == 0 else first - 1
     if floor > subscription.floor:
         subscription.floor = floor
-        _note_floor(yard, queue, subscription, is_needed=False)
+        note_floor(yard, queue, subscription, is_needed=False)
     _forget_done(yard, queue, subscription, 2 * len(over) + _FORGOTTEN_AT_ONCE)
     for stamp in over:
         if stamp > subscription.floor:
             subscription.done.put(stamp, stamp)
-            _note(yard, _key(queue, b"d", stamp, subscription), b"", is_needed=False)
+            note_done(yard, queue, subscription, stamp)
 
 
 def _forget_done(yard: Yard, queue: Queue, subscription: Subscription, most: i64) -> None:
@@ -342,7 +349,7 @@ def _forget_done(yard: Yard, queue: Queue, subscription: Subscription, most: i64
     while most > 0 and done.count > 0 and done.first() <= subscription.floor:
         stamp = done.first()
         done.pop(int(stamp))
-        _drop(yard, queue, b"d", int(stamp), subscription)
+        drop(yard, queue, DONE, int(stamp), subscription)
         most -= 1
 
 
@@ -427,8 +434,7 @@ def repeat_at(
     stalls: i64 = 0,
 ) -> Repeat:
     """Let one subscription get a job again at a time; YardFull changes nothing."""
-    value = struct.pack("<qi", due_ms + yard.journal.wall_offset_ms, stalls)
-    _note(yard, _key(queue, b"r", job.id, subscription), value, is_needed=True)
+    note_repeat(yard, queue, subscription, job.id, due_ms, stalls)
     repeat = Repeat(subscription, job, due_ms, stalls)
     _stand(yard, queue, repeat, now_ms)
     return repeat
@@ -469,27 +475,31 @@ def _take_out(audience: Audience, repeat: Repeat) -> None:
 def _forget(yard: Yard, queue: Queue, repeat: Repeat) -> None:
     """Let a repeat be over."""
     _take_out(audience_of(queue), repeat)
-    _drop(yard, queue, b"r", int(repeat.key), repeat.subscription)
+    drop(yard, queue, REPEAT, int(repeat.key), repeat.subscription)
 
 
 def repeat_due(yard: Yard, queue: Queue, due_ms: i64, now_ms: i64) -> list[Job]:
-    """Let subscriptions get what is due up to a time; return the jobs."""
+    """Let subscriptions get some of what is due up to a time; return the jobs."""
     audience = queue.audience
     jobs: list[Job] = []
     if audience is None:
         return jobs
     items = audience.due.items
-    while items and items[0].sort_key <= due_ms:
+    left: i64 = _DUE_AT_ONCE
+    while items and items[0].sort_key <= due_ms and left > 0:
+        left -= 1
         repeat = items[0]
         assert isinstance(repeat, Repeat)
         audience.due.remove(repeat)
+        if repeat.subscription.is_over:
+            continue
         if repeat.job.state == GONE:
             _forget(yard, queue, repeat)
             continue
         _make_ready(yard, repeat, now_ms)
         jobs.append(repeat.job)
     if items and audience.alarm is not None:
-        yard.arm(audience.alarm, items[0].sort_key)
+        yard.arm(audience.alarm, max(items[0].sort_key, now_ms + 1))
     if jobs:
         audience.wake()
     return jobs
@@ -501,7 +511,8 @@ def waiting_repeats(queue: Queue) -> list[Repeat]:
     if queue.audience is not None:
         for item in queue.audience.due.items:
             assert isinstance(item, Repeat)
-            found.append(item)
+            if not item.subscription.is_over:
+                found.append(item)
     return found
 
 
@@ -513,58 +524,34 @@ def drop_repeats(yard: Yard, queue: Queue) -> i64:
     return len(waiting)
 
 
-# -- the journal -------------------------------------------------------------------------------
-
-
-def _floor_key(queue: Queue, subscription: Subscription) -> bytes:
-    return queue.name.encode() + b"\0g" + subscription.name
-
-
-def _key(queue: Queue, tag: bytes, number: int, subscription: Subscription) -> bytes:
-    return queue.name.encode() + b"\0" + tag + struct.pack(">Q", number) + subscription.name
-
-
-def _note_floor(yard: Yard, queue: Queue, subscription: Subscription, *, is_needed: bool) -> None:
-    value = struct.pack("<q", subscription.floor)
-    _note(yard, _floor_key(queue, subscription), value, is_needed=is_needed)
-
-
-def _note(yard: Yard, key: bytes, value: bytes, *, is_needed: bool) -> None:
-    journal = yard.journal
-    if not journal.is_on:
-        return
-    if not journal.has_room(ENTRY_SIZE + len(key) + len(value)):
-        if is_needed:
-            raise YardFull
-        # What is over on a full disk may be given again after a restart.
-        return
-    journal.set_entry(AUDIENCE, key, value)
-
-
-def _drop(yard: Yard, queue: Queue, tag: bytes, number: int, subscription: Subscription) -> None:
-    if yard.journal.is_on:
-        yard.journal.drop_entry(AUDIENCE, _key(queue, tag, number, subscription))
+# -- after a restart ------------------------------------------------------------------------
 
 
 def load_audiences(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
     """Set again what the entries of kind AUDIENCE say."""
     for entry in entries:
         name, _, element = entry.key.partition(b"\0")
-        if element[:1] == b"g":
-            floor: i64 = int.from_bytes(entry.value, "little", signed=True)
+        if element[:1] == FLOOR:
             queue = open_queue(yard, name.decode())
-            audience_of(queue).subscriptions[element[1:]] = Subscription(element[1:], floor)
+            audience_of(queue).subscriptions[element[1:]] = floor_of(entry)
+    stale: list[tuple[Entry, bytes]] = []
     for entry in entries:
         name, _, element = entry.key.partition(b"\0")
-        queue = open_queue(yard, name.decode())
-        subscription = find(queue, element[9:])
-        if element[:1] == b"g" or subscription is None:
+        tag = element[:1]
+        if tag == FLOOR:
+            continue
+        queue_found = yard.queues.get(name.decode())
+        subscription = find(queue_found, element[9:])
+        if queue_found is None or subscription is None or not is_of(entry, tag, subscription):
+            stale.append((entry, entry.value))
             continue
         number = int.from_bytes(element[1:9], "big")
-        if element[:1] == b"d":
+        if tag == DONE:
             subscription.done.put(number, number)
         else:
-            _load_repeat(yard, queue, subscription, entry, number, now_ms)
+            _load_repeat(yard, queue_found, subscription, entry, number, now_ms)
+    if stale:
+        yard.tasks.follow(StaleEntries(yard, stale))
 
 
 def _load_repeat(
@@ -574,7 +561,6 @@ def _load_repeat(
     if job is None:
         audience_of(queue).orphans.append(entry.key)
         return
-    due_ms: i64 = int.from_bytes(entry.value[:8], "little", signed=True)
-    stalls: i64 = int.from_bytes(entry.value[8:12], "little", signed=True)
+    due_ms, stalls = repeat_facts(entry)
     repeat = Repeat(subscription, job, due_ms - yard.journal.wall_offset_ms, stalls)
     _stand(yard, queue, repeat, now_ms)

@@ -224,7 +224,7 @@ def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> li
         if traits(job.family) & TTL_IS_DEATH and not is_old:
             if _is_laid(yard, job, now_ms):
                 return aside
-        elif int(job.id) not in yard.names.dependents:
+        elif not yard.names.dependents.has(int(job.id)):
             let_go(yard, job, now_ms)
             if is_old:
                 _raise_floor(yard, job)

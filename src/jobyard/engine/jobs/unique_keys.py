@@ -43,7 +43,7 @@ def is_needed(yard: Yard, owner: Job, extra: Extra) -> bool:
     """Tell whether others wait for a job that is to be replaced, its successor among them."""
     if owner.state == LEASED:
         return False
-    if int(owner.id) in yard.names.dependents:
+    if yard.names.dependents.has(int(owner.id)):
         return True
     return any(member.child_id == owner.id for member in extra.members or ())
 

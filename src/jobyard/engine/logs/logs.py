@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.logs.read import collect, label_of
 from jobyard.engine.logs.text import cool, free_some
+from jobyard.engine.logs.write_keys import forget_expired, is_known, remember_key
 from jobyard.engine.state.barred_queues import bar, unbar
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
@@ -24,7 +25,9 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.log_record import LABEL_SIZE_MAX, head_bytes, log_length
 from jobyard.journal.format.record import ENTRY_SIZE
+from jobyard.journal.space.live_bytes import Ledger
 from jobyard.model.entry import CONFIG
+from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 from jobyard.model.topic.log import (
@@ -158,11 +161,7 @@ def _change_kind(yard: Yard, log: LogTopic) -> None:
     log.is_written = False
 
 
-def drop_log(
-    yard: Yard,
-    log: LogTopic,
-    now_ms: i64,  # noqa: ARG001  a verb is told the time, whether it needs it or not
-) -> None:
+def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     """Let go of a log and all it holds; one of the same name later is another."""
     journal = yard.journal
     if journal.is_on:
@@ -178,33 +177,44 @@ def drop_log(
     if log.alarm is not None:
         yard.disarm(log.alarm)
     chunks = log.take_all()
-    if chunks:
-        yard.tasks.follow(Freeing(chunks))
+    keys, log.keys = log.keys, RecentKeys()
+    if chunks or keys.count() > 0:
+        yard.tasks.begin(DroppedLog(journal.ledger, chunks, keys), None, now_ms)
     settle(yard, log)
-    for key in log.keys.values():
-        journal.ledger.forget_key(key)
-    log.keys.clear()
     journal.ledger.forget_head(log)
     _tell(log)
 
 
 @final
-class Freeing(Task):
+class DroppedLog(Task):
     """Frees the memory of a log that was dropped."""
 
-    def __init__(self, chunks: list[Chunk]) -> None:
+    def __init__(self, ledger: Ledger, chunks: list[Chunk], keys: RecentKeys[WriteKey]) -> None:
         super().__init__()
+        self._ledger = ledger
         self._chunks = chunks
+        self._keys = keys
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
-        """Free some chunks."""
-        done: i64 = 0
+        """Free some keys, then some chunks."""
+        done = self._forget_keys(most)
         while done < most and self._chunks:
             if self._chunks[-1].memory > JOINED_SIZE_MAX:
                 done += free_some(self._chunks[-1].pieces, most - done)
             if done < most:
                 self._chunks.pop()
                 done += CHUNK_UNITS
+        return done
+
+    def _forget_keys(self, most: i64) -> i64:
+        done: i64 = 0
+        while done < most:
+            oldest = self._keys.oldest()
+            if oldest is None:
+                break
+            self._ledger.forget_key(oldest[1])
+            self._keys.remove_oldest()
+            done += 1
         return done
 
 
@@ -315,10 +325,10 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     assert items.count() > 0
     assert not log.is_dropped
     trim(yard, log, now_ms)
-    _forget_keys(yard, log, now_ms)
+    forget_expired(yard, log, now_ms)
     if key:
         known = log.keys.get(key)
-        if known is not None:
+        if known is not None and is_known(log, known, now_ms):
             # Who writes is told how far the log has come since.
             batch = max(known.batch, log.batch)
             return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
@@ -336,7 +346,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     if key:
         if written is None:
             written = WriteKey(items.first_seq, log.next_seq - 1, now_ms, batch)
-        log.keys[key] = written
+        remember_key(yard, log, key, written)
     set_alarm(yard, log, now_ms)
     appended = Appended(items.first_seq, log.next_seq - 1, batch, is_deduped=False)
     if log.onward is not None:
@@ -470,18 +480,6 @@ class Joining(Task):
             index += 1
             done += JOIN_UNITS
         return done
-
-
-def _forget_keys(yard: Yard, log: LogTopic, now_ms: i64) -> None:
-    """Forget the keys of writes that are older than the window."""
-    oldest_ms: i64 = now_ms - log.config.idempotency_window_ms
-    while log.keys:
-        name = next(iter(log.keys))
-        key = log.keys[name]
-        if key.at_ms > oldest_ms:
-            return
-        yard.journal.ledger.forget_key(key)
-        del log.keys[name]
 
 
 # -- letting go -----------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Gaps:
         """Find logs without settings, and settings without a log."""
         entries = yard.journal.entries
         for log in yard.logs.values():
-            if (CONFIG, log.name.encode()) not in entries:
+            if not entries.has((CONFIG, log.name.encode())):
                 self.unset_logs.append(log)
         for (kind, key), entry in entries.items():
             if kind != CONFIG or entry.is_gone or key.decode() in yard.logs:
@@ -133,7 +133,7 @@ class Gaps:
 
 def _topic_names(yard: Yard) -> set[str]:
     """Return all names that settings of a topic are known for, also those that were dropped."""
-    return {key.decode() for kind, key in yard.journal.entries if kind == CONFIG}
+    return {entry.key.decode() for entry in yard.journal.entries.values() if entry.kind == CONFIG}
 
 
 def _free_name(number: i64, taken: set[str]) -> str:

@@ -29,6 +29,7 @@ from jobyard.journal.format.log_record import (
 )
 from jobyard.journal.format.segment import Segment
 from jobyard.model.entry import CONFIG
+from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.config import EPHEMERAL, LOG, TopicConfig, decode_config
 from jobyard.model.topic.log import LogTopic, WriteKey
 from jobyard.model.topic.log_chunk import CHUNK_ROWS, ROW_WEIGHT
@@ -139,13 +140,13 @@ class LogReplay:
 
     def _key(self, log: LogTopic, rows: LogRows, segment: Segment) -> None:
         ledger = self._journal.ledger
-        known = log.keys.pop(rows.key, None)
+        known = log.keys.get(rows.key)
         if known is not None:
             ledger.forget_key(known)
         last_seq = rows.first_seq + rows.total - 1
         key = WriteKey(rows.first_seq, last_seq, rows.at_ms + self.offset_ms, 0)
         ledger.hold_key(key, segment, LOG_SIZE + len(rows.key.encode()))
-        log.keys[rows.key] = key
+        log.keys.put(rows.key, key)
 
     def _head(self, data: bytes, pos: i64, segment: Segment) -> None:
         log = self._log_of(i64(read_i32_le(data, pos + 8)))
@@ -222,7 +223,7 @@ class LogReplay:
         for chunk in log.chunks[:-1]:
             if not chunk.is_cold:
                 chunk.join()
-        log.keys = dict(sorted(log.keys.items(), key=_age_of))
+        log.keys = _by_age(log.keys)
         yard.logs[log.name] = log
         yard.log_numbers[log.number] = log
         settle(yard, log)
@@ -244,6 +245,14 @@ def _are_new(log: LogTopic, rows: LogRows) -> bool:
     if count == 0 or rows.seqs[0] != rows.first_seq or rows.seqs[-1] - rows.seqs[0] != count - 1:
         return False
     return rows.first_seq >= log.next_seq
+
+
+def _by_age(keys: RecentKeys[WriteKey]) -> RecentKeys[WriteKey]:
+    """Return keys in the order of their times: compaction has copied some behind younger ones."""
+    found: RecentKeys[WriteKey] = RecentKeys()
+    for name, key in sorted(keys.items(), key=_age_of):
+        found.put(name, key)
+    return found
 
 
 def _age_of(item: tuple[str, WriteKey]) -> int:

@@ -471,7 +471,7 @@ class Replay:
         entry = journal.entries.get((kind, key))
         if entry is None:
             entry = Entry(kind, key)
-            journal.entries[kind, key] = entry
+            journal.entries.put((kind, key), entry)
         journal.ledger.forget_entry(entry)
         entry.value = data[key_end:value_end]
         entry.is_gone = data[pos + 2] != 0

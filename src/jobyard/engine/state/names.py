@@ -6,7 +6,8 @@ the alarms of jobs that live for a limited time. All of it follows from the jobs
 in the journal.
 """
 
-from typing import final
+from collections import deque
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -15,11 +16,15 @@ from jobyard.model.family import IDS_PER_QUEUE, traits
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.name_table import NameTable
+from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import lane_of
 from jobyard.model.throttle.ready_lists import Shelves
 from jobyard.model.throttle.settings import Rules
+
+# So many jobs that others began to wait for are remembered in their order.
+AWAITED_LATELY: Final = 4096
 
 
 @final
@@ -41,7 +46,10 @@ class Names:
         # Those of glide-mq, each with its queue; no client of another door finds a job by them.
         self.glide = NameTable()
         # By the id of a job: those that wait for it.
-        self.dependents: dict[int, list[Job]] = {}
+        self.dependents: ShardedDict[int, list[Job]] = ShardedDict()
+        # How often a job was the first to wait for another, and for which ones lately.
+        self.awaited_count: i64 = 0
+        self.lately_awaited: deque[int] = deque(maxlen=AWAITED_LATELY)
 
     def enter(self, job: Job, *, is_known: bool = False) -> None:
         """Take in a job that has something to be found by.
@@ -85,7 +93,17 @@ class Names:
 
     def wait_for(self, job: Job, child_id: i64) -> None:
         """Note that one job waits for another."""
-        self.dependents.setdefault(int(child_id), []).append(job)
+        waiting = self.dependents.get(int(child_id))
+        if waiting is None:
+            self.wait_first(child_id, [job])
+        else:
+            waiting.append(job)
+
+    def wait_first(self, child_id: i64, jobs: list[Job]) -> None:
+        """Note that jobs wait for one that no other waits for."""
+        self.dependents.put(int(child_id), jobs)
+        self.awaited_count += 1
+        self.lately_awaited.append(int(child_id))
 
     def stop_waiting(self, job: Job, child_id: i64) -> None:
         """Note that it waits no more."""
@@ -93,7 +111,7 @@ class Names:
         if waiting is not None and job in waiting:
             waiting.remove(job)
             if not waiting:
-                del self.dependents[int(child_id)]
+                self.dependents.remove(int(child_id))
 
     def leave(self, job: Job) -> None:
         """Let a job go that is gone."""
@@ -126,8 +144,8 @@ class Names:
         seq = seq_of(custom_id)
         if seq > 0:
             if queue.chosen is None:
-                queue.chosen = set()
-            queue.chosen.add(int(seq))
+                queue.chosen = ShardedDict()
+            queue.chosen.put(int(seq), job)
 
     def _leave_custom(self, job: Job, custom_id: str) -> None:
         is_glide = traits(job.family) & IDS_PER_QUEUE != 0
@@ -136,8 +154,11 @@ class Names:
         if table.get(key) is not job:
             return
         table.remove(key)
-        if is_glide and job.queue.chosen is not None:
-            job.queue.chosen.discard(int(seq_of(custom_id)))
+        chosen = job.queue.chosen
+        if is_glide and chosen is not None:
+            chosen.discard(int(seq_of(custom_id)))
+            if chosen.count == 0:
+                job.queue.chosen = None
 
     def begin_ttl(self, job: Job) -> None:
         """Arm the alarm of a job that lives for a limited time, unless it is armed."""
@@ -163,9 +184,9 @@ class Names:
         assert extra is not None
         keys = job.queue.keys
         if keys is None:
-            keys = {}
+            keys = ShardedDict()
             job.queue.keys = keys
-        keys[extra.unique_key] = job
+        keys.put(extra.unique_key, job)
 
     def rest(self, job: Job) -> None:
         """Give up what only a job has that may run: its key, its alarm, its waiting for others."""
@@ -210,7 +231,7 @@ class Names:
         if extra is None:
             return
         if keys is not None and extra.unique_key and keys.get(extra.unique_key) is job:
-            del keys[extra.unique_key]
+            keys.remove(extra.unique_key)
 
 
 def _join(job: Job, extra: Extra) -> None:

@@ -17,20 +17,27 @@ from jobyard.engine.jobs.put import make_way, ttl_of
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.subscriptions import drop_audience
 from jobyard.engine.jobs.take import cancel_wait
+from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.journal.space.live_bytes import queue_bytes
 from jobyard.model.entry import CONFIG, COUNTED, FLOORS, WRITE, Entry
+from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.job import BLOCKED, GONE, LEASED, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import NODE, Queue, Waiter
 from jobyard.model.topic.config import DISCARD_OLD, FSYNC, QUEUE, TopicConfig, decode_config
 from jobyard.model.topic.state import Stock, Write
 
+# Keys of writes whose time is over that one write forgets; others are forgotten by the next.
+_KEYS_FORGOTTEN: Final = 64
 # Keys of writes that are remembered for a queue; beyond these the oldest goes.
 WRITES_MAX: Final = 100_000
+
+# Work to forget one of them, in units of a task.
+_FORGET_UNITS: Final = 2
 
 # Jobs that are looked at together.
 _SLICE: Final = 1024
@@ -119,6 +126,7 @@ def stock_of(queue: Queue) -> Stock:
 
 def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Remove a queue with all its jobs and its configuration; a later one begins at seq 1."""
+    number = queue.number
     hold_tidings(yard)
     try:
         _wipe(yard, queue, now_ms)
@@ -126,8 +134,8 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
         send_tidings(yard, now_ms)
     journal = yard.journal
     stock = stock_of(queue)
-    for key in stock.writes:
-        _forget_write(yard, queue, key)
+    if stock.writes.count() > 0:
+        yard.tasks.begin(WritesForgotten(yard, number, stock.writes), None, now_ms)
     if stock.alarm is not None:
         yard.disarm(stock.alarm)
     if journal.is_on:
@@ -180,7 +188,7 @@ def _waiters(queue: Queue) -> list[Waiter]:
 def load_topic_queues(yard: Yard, now_ms: i64) -> None:
     """Configure again what was configured before the last stop, and recall keys and floors."""
     writes: list[Entry] = []
-    for entry in list(yard.journal.entries.values()):
+    for entry in yard.journal.entries.values():
         if entry.is_gone:
             continue
         if entry.kind == CONFIG:
@@ -221,7 +229,7 @@ def _load_write(yard: Yard, entry: Entry, by_number: dict[int, Queue], now_ms: i
         journal.forget_entry(entry)
         return
     write = Write(read_i64_le(value, 0), read_i64_le(value, 8), until_ms, 0)
-    stock_of(queue).writes[key] = write
+    stock_of(queue).writes.put(key, write)
 
 
 def _until_ms(entry: Entry) -> int:
@@ -234,12 +242,11 @@ def _until_ms(entry: Entry) -> int:
 def known_write(yard: Yard, queue: Queue, key: str, now_ms: i64) -> Write | None:
     """Return the earlier write with a key; those whose time is over are forgotten."""
     writes = stock_of(queue).writes
-    while writes:
-        oldest = next(iter(writes))
-        if writes[oldest].until_ms > now_ms:
+    for _ in range(_KEYS_FORGOTTEN):
+        oldest = writes.oldest()
+        if oldest is None or oldest[1].until_ms > now_ms:
             break
-        _forget_write(yard, queue, oldest)
-        del writes[oldest]
+        _forget_oldest(yard, queue.number, writes)
     known = writes.get(key)
     # One behind it may have been made while the window was shorter.
     return known if known is not None and known.until_ms > now_ms else None
@@ -255,12 +262,8 @@ def remember_write(
     until_ms: i64 = now_ms + window_ms
     journal = yard.journal
     writes = stock_of(queue).writes
-    # Behind all others, also where it takes the place of one whose time is over.
-    writes.pop(key, None)
-    if len(writes) >= WRITES_MAX:
-        oldest = next(iter(writes))
-        _forget_write(yard, queue, oldest)
-        del writes[oldest]
+    if writes.count() >= WRITES_MAX:
+        _forget_oldest(yard, queue.number, writes)
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
@@ -268,24 +271,48 @@ def remember_write(
         write_i64_le(out, first_seq)
         write_i64_le(out, count)
         write_i64_le(out, until_ms + journal.wall_offset_ms)
-        journal.set_entry(WRITE, _write_key(queue, key), out.getvalue())
-    writes[key] = Write(first_seq, count, until_ms, journal.open_number if journal.is_on else 0)
+        journal.set_entry(WRITE, _write_key(queue.number, key), out.getvalue())
+    batch = journal.open_number if journal.is_on else 0
+    writes.put(key, Write(first_seq, count, until_ms, batch))
 
 
-def _forget_write(yard: Yard, queue: Queue, key: str) -> None:
-    """Forget the entry of a write whose time is over or whose queue goes.
+def _forget_oldest(yard: Yard, number: i64, writes: RecentKeys[Write]) -> bool:
+    """Forget the oldest write of a queue: its time is over, or its queue goes; False if none.
 
     No record says so. A restart may find it again, or an older write with this key: the time of
     both is over then too, for a key is used again only after that, or no queue has their number.
     """
-    entry = yard.journal.entries.get((WRITE, _write_key(queue, key)))
+    oldest = writes.oldest()
+    if oldest is None:
+        return False
+    writes.remove_oldest()
+    entry = yard.journal.entries.get((WRITE, _write_key(number, oldest[0])))
     if entry is not None:
         yard.journal.forget_entry(entry)
+    return True
 
 
-def _write_key(queue: Queue, key: str) -> bytes:
-    # A later queue of the same name has another number.
-    return f"{int(queue.number)}\0{key}".encode()
+@final
+class WritesForgotten(Task):
+    """Forgets the writes with a key to a queue that was removed."""
+
+    def __init__(self, yard: Yard, number: i64, writes: RecentKeys[Write]) -> None:
+        super().__init__()
+        self._yard = yard
+        # A later queue of the same name has another.
+        self._number = number
+        self._writes = writes
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
+        """Forget some."""
+        done: i64 = 0
+        while done < most and _forget_oldest(self._yard, self._number, self._writes):
+            done += _FORGET_UNITS
+        return done
+
+
+def _write_key(number: i64, key: str) -> bytes:
+    return f"{int(number)}\0{key}".encode()
 
 
 # -- time to live -----------------------------------------------------------------------------
@@ -304,7 +331,8 @@ class Sunset(Alarm):
         """Let go what is too old."""
         next_ms = sweep_old(self._yard, self._queue, now_ms)
         if next_ms < NEVER_MS:
-            self._yard.arm(self, next_ms)
+            # What is left is for the next turn.
+            self._yard.arm(self, max(next_ms, now_ms + 1))
 
 
 def sweep_old(yard: Yard, queue: Queue, now_ms: i64) -> i64:

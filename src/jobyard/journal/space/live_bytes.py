@@ -176,9 +176,10 @@ class Ledger:
 
     def forget_key(self, key: WriteKey) -> None:
         """Count the key of a write as dead."""
-        if key.segment != 0:
-            self.segments[key.segment].live -= key.weight
-            key.segment = 0
+        segment = self.segments.get(key.segment)
+        if segment is not None:
+            segment.live -= key.weight
+        key.segment = 0
 
     def forget_segment(self, number: i64) -> None:
         """Drop a segment from the books; kill records for bases in it are dead now."""

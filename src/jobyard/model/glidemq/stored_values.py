@@ -12,6 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.index.append_list import Line
 from jobyard.model.index.item import Item
+from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.limits import NEVER_MS
 
 NO_KIND: Final = 0
@@ -134,7 +135,7 @@ class SideTable:
     """All such keys."""
 
     def __init__(self) -> None:
-        self.keys: dict[bytes, SideKey] = {}
+        self.keys: ShardedDict[bytes, SideKey] = ShardedDict()
         # The same in the order they were made, for who goes through them all.
         self.line = Line()
         self._numbers_issued: i64 = 0
@@ -149,7 +150,7 @@ class SideTable:
         """Return a new key under a name nobody has."""
         self._numbers_issued += 1
         key = SideKey(self._numbers_issued, name, kind)
-        self.keys[name] = key
+        self.keys.put(name, key)
         self.line.append(key)
         if kind == HASH and name[-1:].isdigit():
             self._index(name)
@@ -157,7 +158,7 @@ class SideTable:
 
     def remove(self, key: SideKey) -> None:
         """Forget a key."""
-        del self.keys[key.name]
+        self.keys.remove(key.name)
         self.line.remove(key)
         if key.alarm is not None:
             key.alarm = None

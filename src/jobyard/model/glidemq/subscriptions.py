@@ -77,6 +77,10 @@ class Subscription:
 
     def __init__(self, name: bytes, cursor: i64) -> None:
         self.name: bytes = name
+        # Numbers of it in the journal: of its own, and since it was last moved.
+        self.birth: i64 = 0
+        self.epoch: i64 = 0
+        self.is_over: bool = False
         # The last entry that was given.
         self.cursor: i64 = cursor
         # Up to here everything is over for it; this is what a restart goes on from.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.errors import YardFull
+from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class LogTopic:
         self.cooled_below: i64 = 0
         # A task lets go of text.
         self.is_cooling: bool = False
-        self.keys: dict[str, WriteKey] = {}
+        self.keys: RecentKeys[WriteKey] = RecentKeys()
         self.readers: dict[LogReader, None] = {}
         self.onward: Onward | None = None
         # Rings when the first record has lived long enough.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, final
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
+from jobyard.model.index.recent_keys import RecentKeys
+
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
     from jobyard.model.topic.log import Onward
@@ -34,7 +36,7 @@ class Stock:
 
     def __init__(self) -> None:
         # Writes by their key, oldest first.
-        self.writes: dict[str, Write] = {}
+        self.writes: RecentKeys[Write] = RecentKeys()
         # Below these, jobs were lost that nobody asked to go: for want of room, or by their age.
         self.cap_floor: i64 = 1
         self.ttl_floor: i64 = 1

@@ -158,7 +158,7 @@ def find_job(yard: Yard, name: bytes) -> Job | None:
         ):
             return job
     names = yard.names
-    return names.named(name.decode("utf-8", "replace")) if names.custom.count > 0 else None
+    return names.named(name.decode("utf-8", "replace")) if names.custom.count() > 0 else None
 
 
 def token_bytes(yard: Yard, number: i64) -> bytes:

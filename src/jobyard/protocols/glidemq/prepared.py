@@ -179,7 +179,11 @@ def _find(yard: Yard, queue: Queue, job_id: bytes) -> Job | None:
     if seq < 0 or queue.roster is None:
         return None
     job = queue.roster.find(seq)
-    if job is None or job.extra is not None or queue.chosen:
+    if (
+        job is None
+        or job.extra is not None
+        or (queue.chosen is not None and queue.chosen.count > 0)
+    ):
         return glide_add.find(yard, queue, str(int(seq)))
     return job
 

@@ -311,7 +311,8 @@ def test_a_cron_and_the_job_it_made_lie_in_one_batch() -> None:
     cron = make(site, every_ms=10)
     cron.body = b"\xc4\xff" + bytes(255)
     start(site, cron)
-    entry = site.journal.entries[CRON, b"#c"]
+    entry = site.journal.entries.get((CRON, b"#c"))
+    assert entry is not None
     segments: set[int] = set()
     for n in range(200):
         site.tick(10)

@@ -16,7 +16,7 @@ from jobyard.model.entry import AUDIENCE
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from tests.support.glides import GlideYard
 from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.yards import NOW_MS, OpenYard, recount
 
 
 def subscribe(site: OpenYard, name: bytes = b"g", cursor: int = 0) -> Subscription:
@@ -129,6 +129,79 @@ def test_what_is_noted_ends_with_the_subscription() -> None:
     assert noted(site) == []
     assert site.queue().audience is None
     site.tick(10)
+
+
+def half_dropped(glides: GlideYard, *, moves: bool) -> None:
+    """Let a subscription end, or begin anew, that has more to forget than one turn sees."""
+    site = glides.site
+    site.yard.tasks.units_per_turn = 100
+    site.yard.tasks.go_on(site.now_ms)
+    subscription = subscribe(site)
+    for _ in range(400):
+        glides.add()
+    given = deliver(site, count=400)
+    acknowledge(site, given[1:200])
+    queue = site.queue()
+    for one in given[200:]:
+        verbs.give_again(site.yard, queue, subscription, one, site.now_ms + 5000, site.now_ms)
+    if moves:
+        verbs.move_to(site.yard, queue, subscription, 0)
+    else:
+        verbs.unsubscribe(site.yard, queue, subscription)
+        subscribe(site)
+    assert len(noted(site)) > 100
+
+
+def finish(site: OpenYard) -> None:
+    while site.yard.tasks.go_on(site.now_ms):
+        pass
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_subscription_leaves_behind_is_not_that_of_the_next(*, restarts: bool) -> None:
+    glides = GlideYard()
+    half_dropped(glides, moves=False)
+    if restarts:
+        glides.restart()
+    given = deliver(glides.site, count=999)
+    assert len(given) == 400
+    acknowledge(glides.site, given[300:])
+    finish(glides.site)
+    assert noted(glides.site) == [b"d"] * 100 + [b"g"]
+    assert verbs.waiting_repeats(glides.site.queue()) == []
+    recount(glides.site.yard)
+    glides.restart()
+    assert len(deliver(glides.site, count=999)) == 300
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_subscription_that_goes_back_gets_what_was_over(*, restarts: bool) -> None:
+    glides = GlideYard()
+    half_dropped(glides, moves=True)
+    if restarts:
+        glides.restart()
+    given = deliver(glides.site, count=999)
+    assert len(given) == 400
+    acknowledge(glides.site, given[300:])
+    finish(glides.site)
+    assert noted(glides.site) == [b"d"] * 100 + [b"g"] + [b"r"] * 200
+    glides.site.tick(5000)
+    assert len(deliver(glides.site, count=999)) == 200
+
+
+def test_very_many_repeats_become_due_over_turns() -> None:
+    glides = GlideYard()
+    site = glides.site
+    subscription = subscribe(site)
+    for _ in range(1200):
+        glides.add()
+    for one in deliver(site, count=1200):
+        verbs.give_again(site.yard, site.queue(), subscription, one, site.now_ms + 50, site.now_ms)
+    site.tick(50)
+    assert len(deliver(site, count=2000)) == 500
+    site.tick(1)
+    site.tick(1)
+    assert len(deliver(site, count=2000)) == 700
 
 
 def test_a_repeat_of_a_job_that_went_is_forgotten() -> None:

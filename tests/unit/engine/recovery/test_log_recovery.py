@@ -492,7 +492,9 @@ def test_the_clock_may_be_set_by_years_between_a_write_with_a_key_and_its_copy()
         again.commit()
         again.compact()
         recount(again.yard)
-        assert log.keys["k"].first_seq == 1
+        key = log.keys.get("k")
+        assert key is not None
+        assert key.first_seq == 1
         assert [record[0] for record in contents(again, log)] == [1]
     assert superseded > 0
 

@@ -15,7 +15,8 @@ def keyed(key: str) -> Extra:
 
 
 def owner(site: OpenYard, key: str, queue: str = "default") -> Job | None:
-    return (site.queue(queue).keys or {}).get(key)
+    keys = site.queue(queue).keys
+    return None if keys is None else keys.get(key)
 
 
 def killed(site: OpenYard, job: Job) -> None:
@@ -139,13 +140,13 @@ def test_a_job_waits_for_others_only_while_it_may_run() -> None:
     assert parent.state == BLOCKED
     killed(site, children[0])
     assert parent.state == DEAD
-    assert site.yard.names.dependents == {}
+    assert site.yard.names.dependents.count == 0
     reopened(site, storage)
     revive(site.yard, parent, site.now_ms)
-    assert [parent] == site.yard.names.dependents[int(children[1].id)]
+    assert site.yard.names.dependents.get(int(children[1].id)) == [parent]
     reopened(site, storage)
     erase(site.yard, parent, site.now_ms)
-    assert site.yard.names.dependents == {}
+    assert site.yard.names.dependents.count == 0
     recount(site.yard)
 
 

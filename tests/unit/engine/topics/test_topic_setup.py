@@ -139,6 +139,18 @@ def test_a_job_that_was_given_back_too_old_goes_without_being_asked_for() -> Non
     assert site.seqs() == []
 
 
+def test_very_many_jobs_that_outlive_their_time_at_once_go_over_turns() -> None:
+    site = Topic(given=config(ttl_ms=1000))
+    for _ in range(15):
+        site.write(*[b"x"] * 100)
+    site.tick(1000)
+    assert site.t.jobs_count() == 1000
+    site.tick(1)
+    assert site.t.jobs_count() == 500
+    site.tick(1)
+    assert site.t.jobs_count() == 0
+
+
 # -- the queue itself --------------------------------------------------------------------------
 
 
@@ -190,6 +202,25 @@ def test_a_queue_that_is_dropped_is_gone_with_all_it_had() -> None:
     assert site.t.config.cap_records == 0
     assert not site.write(b"1", key="k").is_deduped
     assert site.again().write(b"1").first_seq == 2
+
+
+def test_very_many_keys_are_forgotten_over_several_writes_and_turns() -> None:
+    site = Topic(MemoryStorage(), given=config(idempotency_window_ms=1000))
+    site.yard.tasks.units_per_turn = 100
+    site.yard.tasks.go_on(site.now_ms)
+    for at in range(300):
+        site.write(b"x", key=f"k{at}")
+    site.tick(1000)
+    assert not site.write(b"x", key="k299").is_deduped
+    assert site.write(b"x", key="k299").is_deduped
+    stock = site.t.stock
+    assert stock is not None
+    assert 100 < stock.writes.count() < 300
+    topic_queue.drop_topic_queue(site.yard, site.t, site.now_ms)
+    while site.yard.tasks.go_on(site.now_ms):
+        pass
+    assert not [entry for entry in site.journal.entries.values() if not entry.is_gone]
+    recount(site.yard)
 
 
 def test_a_longer_window_brings_no_forgotten_key_back() -> None:

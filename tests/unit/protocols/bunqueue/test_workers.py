@@ -97,7 +97,7 @@ def test_a_worker_that_did_nothing_leaves_no_trace() -> None:
     workers = Workers(site.yard)
     enter(workers, [])
     workers.leave("w")
-    assert not [kind for kind, _ in site.journal.entries if kind == WORKER]
+    assert not [entry for entry in site.journal.entries.values() if entry.kind == WORKER]
 
 
 def test_only_so_many_are_remembered() -> None:

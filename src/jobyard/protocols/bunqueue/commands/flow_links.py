@@ -365,7 +365,7 @@ def welcome(
 
 def _closes_circle(yard: Yard, before: i64, job: Job) -> bool:
     """Tell whether a job waits for one that waited for its namesake."""
-    waiting = yard.names.dependents.get(int(before), ())
+    waiting = yard.names.dependents.get(int(before)) or ()
     members = job.more().members
     return any(reaches(yard, members, parent.id) for parent in waiting)
 

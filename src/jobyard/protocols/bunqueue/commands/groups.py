@@ -284,7 +284,7 @@ def _drop_key(yard: Yard, job: Job) -> None:
     keys = job.queue.keys
     assert extra is not None
     assert keys is not None
-    del keys[extra.unique_key]
+    keys.remove(extra.unique_key)
     news = NewsFields()
     news.text(KEY_DROPPED, "")
     yard.note(job, news.done())

@@ -261,9 +261,9 @@ def _collections(yard: Yard) -> dict[str, object]:
     return {
         "jobs": int(yard.jobs.count),
         "queues": len(yard.queues),
-        "customIds": int(yard.names.custom.count),
+        "customIds": int(yard.names.custom.count()),
         "jobIndex": int(yard.jobs.count),
-        "customIdMap": int(yard.names.custom.count),
+        "customIdMap": int(yard.names.custom.count()),
         "completedJobs": int(yard.done_count),
         "jobLocks": int(yard.leased_count),
         "processingTotal": int(yard.leased_count),

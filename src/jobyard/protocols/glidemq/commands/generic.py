@@ -324,7 +324,7 @@ class Scanning(Task):
                 scan.is_over = scan.cursor == 0
             else:
                 done += max(self._door.projections.scan(scan, most - done, now_ms), 1)
-                if scan.is_over and self._door.yard.side.keys:
+                if scan.is_over and self._door.yard.side.keys.count > 0:
                     scan.cursor = SIDE_AREA
                     scan.is_over = False
             self._look_at_kinds(before, now_ms)

@@ -141,7 +141,7 @@ def _cluster(_call: Call) -> list[str]:
 
 def _keyspace(call: Call) -> list[str]:
     # About: one a job, and those that are kept; DBSIZE counts all.
-    count = call.yard.jobs.count + len(call.yard.side.keys)
+    count = call.yard.jobs.count + call.yard.side.keys.count
     expiring = call.yard.side.expiring_count
     return [f"db0:keys={count},expires={expiring},avg_ttl=0"] if count > 0 else []
 

@@ -170,7 +170,7 @@ def _words_of(error: Refused) -> str:
 def _heed_hashes(call: Fcall, place: Place, adding: Adding) -> None:
     """Note which ids belong to hashes without a job, which a new job must not hide."""
     keys = call.yard.side
-    if not keys.keys:
+    if keys.keys.count == 0:
         return
     head = place.job_head()
     if adding.custom_id:

@@ -91,7 +91,7 @@ def remove_job(call: Fcall) -> None:
 
 def _drop_beside(yard: Yard, place: Place, job_id: bytes, now_ms: i64) -> None:
     """Let go of what clients kept beside a job that was removed."""
-    if not yard.side.keys:
+    if yard.side.keys.count == 0:
         return
     for family in (b"jstream:", b"signals:"):
         key = stored_values.find(yard, place.base + family + job_id, now_ms)

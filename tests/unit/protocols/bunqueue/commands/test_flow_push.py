@@ -158,7 +158,7 @@ def test_nobody_sees_a_flow_before_it_enters() -> None:
     assert dict(slow.site.yard.names.custom.items()) == {}
     slow.finish()
     assert answer_of(slow.client, number)["ok"] is True
-    assert slow.site.yard.names.custom.count == len(NAMES)
+    assert slow.site.yard.names.custom.count() == len(NAMES)
     slow.site.check()
 
 
@@ -185,7 +185,7 @@ def test_a_name_that_another_had_for_a_while_is_free() -> None:
     slow.finish()
     assert answer_of(slow.client, number)["ok"] is True
     assert slow.other.state(NAMES[3]) == "waiting-children"
-    assert slow.site.yard.names.custom.count == len(NAMES)
+    assert slow.site.yard.names.custom.count() == len(NAMES)
     slow.site.check()
     slow.site.reboot().check()
 
@@ -199,7 +199,7 @@ def test_of_two_flows_with_one_name_the_first_to_enter_does() -> None:
     assert sorted(answer["ok"] for answer in answers) == [False, True]
     assert f"Flow job {NAMES[5]} already exists" in {one.get("error") for one in answers}
     assert slow.site.yard.names.custom._claims_count == 0
-    assert slow.site.yard.names.custom.count == slow.site.yard.jobs.count
+    assert slow.site.yard.names.custom.count() == slow.site.yard.jobs.count
     slow.site.check()
 
 

@@ -379,7 +379,7 @@ def test_a_child_that_is_waited_for_already_is_waited_for_once() -> None:
     client.pull("c")
     client.ok("ACK", id=child)
     assert client.state(parent) == "waiting"
-    assert not site.yard.names.dependents
+    assert site.yard.names.dependents.count == 0
 
 
 def test_ties_that_make_no_sense_are_refused() -> None:

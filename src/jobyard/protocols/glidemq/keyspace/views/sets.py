@@ -314,7 +314,7 @@ def parents_of(yard: Yard, job: Job) -> list[bytes]:
     """Return those who wait for a job, each with its queue."""
     return [
         bytes_of(f"{parent.queue.name}:{glide_add.id_of(parent)}")
-        for parent in yard.names.dependents.get(int(job.id), ())
+        for parent in yard.names.dependents.get(int(job.id)) or ()
     ]
 
 

@@ -1,0 +1,151 @@
+"""Heavy rows about what is left behind: keys and jobs whose time is over, groups that end.
+
+And about tables that grow with every job, which no put may wait for.
+"""
+
+import socket
+import time
+from typing import Final
+
+from bench.doors import ANSWER_S_MAX, BUNDLE, Doors
+from bench.heavy_row import Act, Heavy
+from bench.load import BenchError
+from bench.resp import Resp, RespValue
+
+# Keys of writes: as many as a queue remembers.
+KEYS: Final = 100_000
+# Longer than it takes to write all of them.
+SHORT_MS: Final = 20_000
+PIPELINE: Final = 100
+_STREAM: Final = "glide:{q}:stream"
+_READ: Final = ("XREADGROUP", "GROUP", "other", "w", "COUNT", "1000", "STREAMS", _STREAM, ">")
+
+
+def _write_keyed(kind: str, window_ms: int) -> Act:
+    """Return what writes many times with a key each."""
+
+    def act(doors: Doors) -> None:
+        config = {"type": kind, "idempotency_window_ms": window_ms}
+        doors.request("PUT", "/v0/topics/keyed", config)
+        address = ("127.0.0.1", doors.ports["http"])
+        with socket.create_connection(address, ANSWER_S_MAX) as peer:
+            for start in range(0, min(KEYS, doors.jobs), PIPELINE):
+                peer.sendall(b"".join(_post(at) for at in range(start, start + PIPELINE)))
+                _hear(peer, PIPELINE)
+
+    return act
+
+
+def _post(number: int) -> bytes:
+    body = b'{"records":[{"data":1}],"idempotency_key":"key-%d"}' % number
+    head = b"POST /v0/topics/keyed HTTP/1.1\r\nHost: localhost\r\n"
+    return head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
+
+
+def _hear(peer: socket.socket, answers: int) -> None:
+    """Read so many answers, none of which has the first word of the next in it."""
+    heard = b""
+    while heard.count(b"HTTP/1.1 200 ") < answers or not heard.endswith(b"}"):
+        some = peer.recv(1 << 20)
+        if not some or b"HTTP/1.1 4" in heard:
+            raise BenchError(f"a write is answered with {heard[-300:]!r}")
+        heard += some
+
+
+def _write_once(doors: Doors) -> None:
+    """Write with a key when the time of all others is over."""
+    time.sleep(SHORT_MS / 1000)
+    body = {"records": [{"data": 1}], "idempotency_key": "new"}
+    doors.request("POST", "/v0/topics/keyed", body)
+
+
+def _write_short_lived(doors: Doors) -> None:
+    doors.request("PUT", "/v0/topics/q", {"type": "queue", "ttl_ms": 3_600_000})
+    doors.push("q", doors.jobs)
+
+
+def _outlive(doors: Doors) -> None:
+    """Let the time of all jobs be over at once, and wait until they are gone."""
+    doors.request("PUT", "/v0/topics/q", {"type": "queue", "ttl_ms": 1})
+    until = time.monotonic() + ANSWER_S_MAX
+    while time.monotonic() < until:
+        counts = doors.command("GetJobCounts", queue="q")["counts"]
+        if isinstance(counts, dict) and not any(counts.values()):
+            return
+        time.sleep(0.05)
+    raise BenchError("jobs outlive their time")
+
+
+def _push_unique(doors: Doors) -> None:
+    """Push jobs that each have a key of their own."""
+    for start in range(0, doors.jobs, BUNDLE):
+        at = range(start, start + BUNDLE)
+        jobs = [{"data": "x", "uniqueKey": f"key-{number}"} for number in at]
+        doors.command("PUSHB", queue="q", jobs=jobs)
+
+
+def _set_keys(doors: Doors) -> None:
+    """Set many keys of a client's own."""
+    with Resp(doors.ports["glidemq"]) as peer:
+        for start in range(0, doors.jobs, BUNDLE):
+            names = [f"lock:{at}" for at in range(start, start + BUNDLE)]
+            peer.ask("MSET", *[word for name in names for word in (name, "x")])
+
+
+def _acknowledge_all(doors: Doors) -> None:
+    """Put jobs, and let a group acknowledge all but the first."""
+    doors.push("q", doors.jobs)
+    with Resp(doors.ports["glidemq"]) as peer:
+        peer.ask("XGROUP", "CREATE", _STREAM, "other", "0")
+        is_first = True
+        while (given := peer.ask(*_READ)) is not None:
+            entries = _entries_in(given)
+            peer.ask("XACK", _STREAM, "other", *entries[1 if is_first else 0 :])
+            is_first = False
+
+
+def _entries_in(given: RespValue) -> list[str]:
+    """Return the ids of the entries of the one stream that was read."""
+    match given:
+        case [[_, [*entries]]]:
+            return [str(entry[0]) for entry in entries if isinstance(entry, list)]
+    raise BenchError(f"a group is given {given!r}"[:200])
+
+
+def _drop_consumer(doors: Doors) -> None:
+    """Put jobs, let one consumer have them all, and forget it: all are to be read again."""
+    doors.push("q", doors.jobs)
+    with Resp(doors.ports["glidemq"]) as peer:
+        peer.ask("XGROUP", "CREATE", _STREAM, "other", "0")
+        while peer.ask(*_READ) is not None:
+            pass
+        peer.ask("XGROUP", "DELCONSUMER", _STREAM, "other", "w")
+
+
+def _group(*words: str) -> Act:
+    return lambda doors: doors.resp("XGROUP", words[0], _STREAM, *words[1:])
+
+
+LEFTOVERS: Final = (
+    Heavy("keys-over", _write_keyed("queue", SHORT_MS), _write_once),
+    Heavy("keys-over-log", _write_keyed("log", SHORT_MS), _write_once),
+    Heavy(
+        "DELETE-keys",
+        _write_keyed("queue", 3_600_000),
+        lambda doors: doors.request("DELETE", "/v0/topics/keyed"),
+    ),
+    Heavy(
+        "DELETE-log-keys",
+        _write_keyed("log", 3_600_000),
+        lambda doors: doors.request("DELETE", "/v0/topics/keyed"),
+    ),
+    Heavy("ttl", _write_short_lived, _outlive),
+    Heavy("PUSHB-unique", lambda _doors: None, _push_unique),
+    Heavy("MSET-many", lambda _doors: None, _set_keys),
+    Heavy("SETID-group", _acknowledge_all, _group("SETID", "other", "0")),
+    Heavy("DESTROY-group-done", _acknowledge_all, _group("DESTROY", "other")),
+    Heavy("DESTROY-group-again", _drop_consumer, _group("DESTROY", "other")),
+)
